@@ -1,0 +1,41 @@
+"""Reinforcement-learning training: one control surface, proven presets, exact resume, fast on a CPU.
+
+Names are loaded on first use, so that importing the package stays cheap: it loads neither torch nor gymnasium.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from rl_training.api import *  # noqa: F403
+
+_EXPORTS = {
+    "A2C": "rl_training.api",
+    "PPO": "rl_training.api",
+    "Agent": "rl_training.api",
+    "Callback": "rl_training.api",
+    "TrainResult": "rl_training.api",
+    "UserError": "rl_training.types",
+    "evaluate_checkpoint": "rl_training.api",
+    "load_config": "rl_training.api",
+    "resume_training": "rl_training.api",
+    "train": "rl_training.api",
+    "train_a2c": "rl_training.api",
+    "train_ppo": "rl_training.api",
+}
+
+__all__ = ["__version__", *_EXPORTS]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        return getattr(import_module(_EXPORTS[name]), name)
+    raise AttributeError(f"module 'rl_training' has no attribute {name!r}; it has {', '.join(sorted(_EXPORTS))}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,181 @@
+"""Agents in the manner that users of Stable-Baselines3 know: `PPO("CartPole-v1").learn(100_000)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import gymnasium as gym
+import numpy as np
+
+from rl_training.experiment.config import Config, load_config
+from rl_training.experiment.references import is_reference
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.checkpoint import write_checkpoint
+from rl_training.runtime.envs import ActionScaler, EnvFactory
+from rl_training.runtime.evaluate import Evaluation
+from rl_training.runtime.loggers import ProgressDisplay
+from rl_training.runtime.rng import seeded
+from rl_training.runtime.train import Run, TrainResult, build
+from rl_training.runtime.train import run as run_training
+from rl_training.runtime.workflows import restore
+from rl_training.types import Array, UserError
+
+A = TypeVar("A", bound="Agent")
+Env = str | Callable[..., Any] | gym.Env[Any, Any]
+
+
+class Agent:
+    """A policy, what it is trained with, and what it has learned so far.
+
+    `env` is a Gymnasium id, a function that makes an environment, or an environment made by `gymnasium.make`. All
+    other settings are those of the config (`rl-training describe ppo` lists them). Nothing is written to disk unless
+    `output_dir` is given or `save` is called.
+    """
+
+    algo: ClassVar[str] = ""
+
+    def __init__(self, env: Env, **settings: Any) -> None:
+        env_settings, factory = _understand(env)
+        self._writes = "output_dir" in settings
+        given = {"algo": self.algo} | env_settings | settings
+        self._adopt(build(load_config(given), env_factory=factory))
+        self._run.start()
+        self._fresh = True
+
+    def _adopt(self, run: Run) -> None:
+        self._run = run
+        self._fresh = False
+        self._result: TrainResult | None = None
+        self._scale = ActionScaler(run.info, np.dtype(run.action_dtype))
+        self._prediction_rng = np.random.PCG64(seeded(run.config.run.seed, "prediction")).state
+
+    @property
+    def config(self) -> Config:
+        return self._run.config
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps learned from so far."""
+        return self._run.steps
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the latest step and of the latest evaluation."""
+        return self._run.metrics | self._run.eval_metrics
+
+    @property
+    def result(self) -> TrainResult | None:
+        """What the latest `learn` came to."""
+        return self._result
+
+    def learn(
+        self: A,
+        total_timesteps: int,
+        callback: Callback | Sequence[Callback] = (),
+        *,
+        progress_bar: bool = False,
+    ) -> A:
+        """Train for this many more steps.
+
+        Schedules run over the first call; a later one goes on with their end values, unless `stretch_schedules` is set.
+        """
+        run = self._run
+        target = run.steps + total_timesteps
+        run.config = run.config.replace(total_timesteps=target)
+        if self._fresh or run.config.run.stretch_schedules:
+            run.schedules.horizon = target
+        if self._fresh and self._writes:
+            run.open_folder()
+        self._fresh = False
+        run.should_stop, run.stop_reason = False, None
+        extra = [callback] if isinstance(callback, Callback) else list(callback)
+        extra += [ProgressDisplay()] if progress_bar else []
+        # Before logging and saving, which come last.
+        before, run.callbacks = run.callbacks, [*run.callbacks[:-2], *extra, *run.callbacks[-2:]]
+        try:
+            self._result = run_training(run)
+        finally:
+            run.callbacks = before
+        return self
+
+    def predict(
+        self, obs: Array, state: Any = None, episode_start: Array | None = None, deterministic: bool = False
+    ) -> tuple[Array, Any]:
+        """Actions in the environment's own units, for one observation or a batch; and the policy's next state."""
+        info = self._run.info
+        batch = np.asarray(obs, dtype=info.obs_dtype)
+        if batch.shape[-len(info.obs_shape) :] != info.obs_shape or batch.ndim - len(info.obs_shape) not in (0, 1):
+            raise UserError(f"obs: has shape {batch.shape}; must be {info.obs_shape}, or a batch of such")
+        single = batch.ndim == len(info.obs_shape)
+        stream = self._run.streams["policy"].bit_generator
+        training, stream.state = stream.state, self._prediction_rng
+        act = self._run.algorithm.act(batch[None] if single else batch, state, explore=not deterministic)
+        self._prediction_rng, stream.state = stream.state, training
+        action = self._scale(act.action)
+        return (action[0] if single else action), act.carry
+
+    def evaluate(self, num_episodes: int = 100) -> Evaluation:
+        """Play episodes with the best known actions, on seeds that are the same in every evaluation."""
+        return self._run.evaluate(num_episodes)
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything to a folder, from which `load` goes on exactly."""
+        path = Path(path)
+        if path.exists() and not (path / "meta.json").is_file():
+            raise UserError(f"path={str(path)!r}: exists and is not a checkpoint; choose another")
+        try:
+            return write_checkpoint(path, self._run.snapshot())
+        except OSError as error:
+            raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+
+    @classmethod
+    def load(cls: type[A], path: str | Path, env: Env | None = None, **settings: Any) -> A:
+        """The agent that was saved at a path, or the latest of a run's folder; it can predict and go on learning."""
+        factory = None if env is None else _understand(env)[1]
+        if isinstance(env, str):
+            settings["env_id"] = env
+        run, _ = restore(path, env_factory=factory, **settings)
+        if cls.algo and run.config.run.algo != cls.algo:
+            run.close()
+            raise UserError(f"{str(path)!r}: was trained by {run.config.run.algo}, not by {cls.algo}")
+        run.folder = None
+        agent = cls.__new__(cls)
+        agent._writes = False
+        agent._adopt(run)
+        return agent
+
+    def close(self) -> None:
+        self._run.close()
+
+
+def _understand(env: Env) -> tuple[dict[str, Any], EnvFactory | None]:
+    """The settings that name an environment, and the function that makes it where no name does."""
+    if isinstance(env, str):
+        return {"env_id": env}, None
+    if isinstance(env, gym.Env):
+        spec = env.spec
+        if spec is None:
+            raise UserError(
+                f"env={env!r}: pass an id, or a function that makes it: training needs several of them and evaluation "
+                "its own"
+            )
+        plain = not spec.additional_wrappers
+        return {"env_id": spec.id, "env_kwargs": dict(spec.kwargs)}, None if plain else lambda **_: gym.make(spec)
+    if not callable(env):
+        raise UserError(f"env={env!r}: must be a Gymnasium id, a function that makes an environment, or an environment")
+    name = f"{getattr(env, '__module__', 'custom')}:{getattr(env, '__qualname__', type(env).__name__)}"
+    return {"env_id": name if is_reference(name) else f"custom {name}"}, env
+
+
+class PPO(Agent):
+    """Proximal policy optimisation."""
+
+    algo = "ppo"
+
+
+class A2C(Agent):
+    """Advantage actor-critic."""
+
+    algo = "a2c"

@@ -1,0 +1,208 @@
+"""The command `rl-training`. Nothing heavy is imported before a command needs it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rl_training import __version__
+from rl_training.types import UserError
+
+if TYPE_CHECKING:
+    from rl_training.runtime.train import TrainResult
+
+DONE, FAILED, USER_MISTAKE, INTERRUPTED = 0, 1, 2, 130
+
+
+class Suggesting(click.Group):
+    """Commands in the order in which one needs them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=Suggesting, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="rl-training")
+def cli() -> None:
+    """Train reinforcement-learning agents.
+
+    \b
+    rl-training train ppo/cartpole               a preset
+    rl-training train my.yaml seed=1             a file, with an override
+    rl-training train ppo env_id=Acrobot-v1      an algorithm
+    """
+
+
+@cli.command()
+@click.argument("target")
+@click.argument("overrides", nargs=-1)
+@click.option("--quiet", is_flag=True, help="Show nothing but the result.")
+def train(target: str, overrides: tuple[str, ...], quiet: bool) -> None:
+    """Train a preset, a YAML file or an algorithm, with key=value OVERRIDES."""
+    from rl_training.experiment.config import load_config
+    from rl_training.runtime import train as driver
+
+    config = load_config(target, overrides)
+    callbacks = [] if quiet else [_display()]
+    _report(driver.train(config, callbacks=callbacks))
+
+
+@cli.command()
+@click.argument("run")
+@click.argument("overrides", nargs=-1)
+@click.option("--checkpoint", "which", default="latest", help="latest, best or step_N.", show_default=True)
+@click.option("--quiet", is_flag=True, help="Show nothing but the result.")
+def resume(run: str, overrides: tuple[str, ...], which: str, quiet: bool) -> None:
+    """Go on with RUN (its folder, or a checkpoint in it), exactly where it was."""
+    from rl_training.runtime.workflows import resume_training
+
+    callbacks = [] if quiet else [_display()]
+    _report(resume_training(run, which=which, overrides=overrides, callbacks=callbacks))
+
+
+@cli.command("eval")
+@click.argument("run")
+@click.option("--episodes", type=click.IntRange(1), default=100, help="How many episodes.", show_default=True)
+@click.option("--checkpoint", "which", default="latest", help="latest, best or step_N.", show_default=True)
+@click.option("--device", default="auto", show_default=True)
+def evaluate(run: str, episodes: int, which: str, device: str) -> None:
+    """Judge the policy of RUN (a run's folder or a checkpoint) with its best known actions."""
+    from rl_training.runtime.workflows import evaluate_checkpoint
+
+    metrics = evaluate_checkpoint(run, num_episodes=episodes, device=device, which=which)
+    click.echo(
+        f"return {metrics['eval_return_mean']:.2f} +- {metrics['eval_return_std']:.2f} over {episodes} episodes "
+        f"(min {metrics['eval_return_min']:.2f}, max {metrics['eval_return_max']:.2f}, "
+        f"length {metrics['eval_length_mean']:.1f}) at step {metrics['step']:.0f}"
+    )
+
+
+@cli.command("list")
+def list_algorithms() -> None:
+    """The algorithms and what each can work with."""
+    from rl_training.experiment.registry import REGISTRY
+
+    rows: list[tuple[str, ...]] = [("algorithm", "family", "observations", "actions", "recurrent", "offline", "")]
+    for name, entry in REGISTRY.items():
+        able = entry.capabilities
+        flags = ("yes" if able.recurrent else "-", "yes" if able.offline else "-")
+        rows.append((name, entry.family, ", ".join(able.observations), ", ".join(able.actions), *flags, entry.summary))
+    _print_table(rows)
+
+
+@cli.command()
+@click.argument("algo")
+@click.option("--json", "as_json", is_flag=True, help="A JSON schema of the config instead.")
+def describe(algo: str, as_json: bool) -> None:
+    """Every setting of ALGO: its default, its range, its other names, its meaning."""
+    from rl_training.experiment.fields import json_schema, settings_of
+    from rl_training.experiment.registry import load_spec
+
+    spec = load_spec(algo)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(json_schema(spec), indent=2))
+        return
+    click.echo(f"{spec.name}: {spec.summary}\n{spec.config.__doc__}\n")
+    for part in ("algorithm", "loop", "model", "run"):
+        rows: list[tuple[str, ...]] = [(part, "type", "default", "range", "help")]
+        for setting in settings_of(spec).values():
+            if setting.part == part:
+                name = " = ".join((setting.name, *setting.aliases)) + (" *" if setting.schedulable else "")
+                rows.append((name, setting.kind, _shown(setting.default), setting.range, setting.help))
+        _print_table(rows)
+        click.echo()
+    click.echo("* takes X_schedule and X_warmup_steps too")
+
+
+@cli.command()
+def presets() -> None:
+    """The presets that come with the package, and what each reaches."""
+    from rl_training.experiment.presets import preset_names, read_expected
+
+    rows: list[tuple[str, ...]] = [("preset", "return", "steps", "seeds", "minutes")]
+    for name in preset_names():
+        expected: dict[str, Any] = read_expected(name)
+        seeds = ", ".join(str(seed) for seed in expected.get("seeds", []))
+        steps = f"{int(expected['steps']):,}" if "steps" in expected else ""
+        bar = f">= {expected['return']:g}" if "return" in expected else ""
+        rows.append((name, bar, steps, seeds, str(expected.get("minutes", ""))))
+    _print_table(rows)
+
+
+@cli.command()
+@click.argument("preset")
+@click.argument("overrides", nargs=-1)
+@click.option("--seeds", help="Other training seeds, for example 1,2,3.")
+@click.option("--quiet", is_flag=True, help="Show nothing but the result.")
+@click.pass_context
+def verify(ctx: click.Context, preset: str, overrides: tuple[str, ...], seeds: str | None, quiet: bool) -> None:
+    """Train PRESET on the seeds of its evidence and say whether it still reaches what it says."""
+    from rl_training.runtime.workflows import verify_preset
+
+    chosen = _whole_numbers(seeds) if seeds else None
+    callbacks = [] if quiet else [_display()]
+    outcome = verify_preset(preset, overrides, seeds=chosen, callbacks=callbacks)
+    for seed, value in outcome.returns.items():
+        click.echo(f"seed {seed}: return {value:.2f} in {outcome.minutes[seed]:.2f} minutes")
+    verdict = "holds" if outcome.passed else "does NOT hold"
+    click.echo(f"{preset}: mean {outcome.mean:.2f}, expected at least {outcome.expected:g}: {verdict}")
+    ctx.exit(DONE if outcome.passed else FAILED)
+
+
+def _whole_numbers(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise UserError(f"--seeds={text!r}: must be whole numbers with commas between them, as in 1,2,3") from None
+
+
+def _display() -> Any:
+    from rl_training.runtime.loggers import ProgressDisplay
+
+    return ProgressDisplay()
+
+
+def _report(result: TrainResult) -> None:
+    mean, deviation = result.get("eval_return_mean"), result.get("eval_return_std")
+    if mean is not None:
+        click.echo(f"return      {mean:.2f} +- {deviation:.2f} ({result['eval_episodes']:.0f} evaluation episodes)")
+    click.echo(f"steps       {result.get('step', 0.0):,.0f} in {result['seconds']:.1f} s ({result.stop_reason})")
+    click.echo(f"run         {result.run_dir}")
+    click.echo(f"checkpoint  {result.checkpoint}")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(list(value) if isinstance(value, tuple) else value)
+
+
+def _print_table(rows: list[tuple[str, ...]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def main() -> None:
+    """Run the command; a user's mistake is one message and exit code 2, an interruption is 130."""
+    try:
+        sys.exit(cli.main(standalone_mode=False) or DONE)
+    except UserError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(USER_MISTAKE)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(USER_MISTAKE)
+    except (KeyboardInterrupt, click.exceptions.Abort) as stop:
+        result = getattr(stop, "result", None)
+        if result is not None and result.run_dir is not None:
+            click.echo(f"interrupted; go on with: rl-training resume {result.run_dir}", err=True)
+        sys.exit(INTERRUPTED)

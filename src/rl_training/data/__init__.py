@@ -1,0 +1,1 @@
+"""Memories of what happened; they know steps, not algorithms."""

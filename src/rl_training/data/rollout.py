@@ -1,0 +1,71 @@
+"""The fixed-length memory of the on-policy loop."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rl_training.types import Act, Array, SpaceInfo, Step
+
+
+class Rollout:
+    """`n_steps` steps of every environment, `[T, B]`, overwritten by each collection.
+
+    Observations are kept once: a step's successor is the next row's observation, except where an episode was
+    truncated and after the last row. Those few successors are what `bootstrap_obs` holds.
+    """
+
+    def __init__(self, n_steps: int, num_envs: int, info: SpaceInfo) -> None:
+        shape = (n_steps, num_envs)
+        discrete = info.action_kind == "discrete"
+        self.obs = np.zeros(shape + info.obs_shape, dtype=info.obs_dtype)
+        self.action = np.zeros(shape + (() if discrete else (info.action_size,)), np.int64 if discrete else np.float32)
+        self.reward = np.zeros(shape, np.float32)
+        self.terminated = np.zeros(shape, np.bool_)
+        self.truncated = np.zeros(shape, np.bool_)
+        self.real = np.zeros(shape, np.bool_)
+        self.extras: dict[str, Array] = {}
+        self.last_obs = np.zeros((num_envs, *info.obs_shape), dtype=info.obs_dtype)
+        self._truncations: list[tuple[int, int, Array]] = []
+        self._row = 0
+
+    @property
+    def done(self) -> Array:
+        done: Array = self.terminated | self.truncated
+        return done
+
+    def clear(self) -> None:
+        self._row = 0
+        self._truncations.clear()
+
+    def add(self, step: Step, act: Act) -> None:
+        """Write the next row: the transition and what the policy noted when it acted."""
+        row = self._row
+        self.obs[row] = step.obs
+        self.action[row] = step.action
+        self.reward[row] = step.reward
+        self.terminated[row] = step.terminated
+        self.truncated[row] = step.truncated
+        self.real[row] = step.real
+        for name, array in act.extras.items():
+            if name not in self.extras:
+                self.extras[name] = np.zeros(self.real.shape + array.shape[1:], array.dtype)
+            self.extras[name][row] = array
+        if step.truncated.any():
+            self._truncations += [(row, int(b), step.next_obs[b].copy()) for b in np.flatnonzero(step.truncated)]
+        self.last_obs[:] = step.next_obs
+        self._row = row + 1
+
+    def bootstrap_obs(self) -> Array:
+        """The successors that no row holds: those of the last row `[B]`, then those of truncated steps `[N]`."""
+        truncated = [obs for _, _, obs in self._truncations]
+        return np.concatenate([self.last_obs, np.stack(truncated)]) if truncated else self.last_obs
+
+    def next_values(self, value: Array, bootstrap: Array) -> Array:
+        """The value of every step's true successor `[T, B]`, given those of the rows and of `bootstrap_obs`."""
+        num_envs = self.last_obs.shape[0]
+        next_value = np.empty_like(value)
+        next_value[:-1] = value[1:]
+        next_value[-1] = bootstrap[:num_envs]
+        for (row, b, _), successor in zip(self._truncations, bootstrap[num_envs:], strict=True):
+            next_value[row, b] = successor
+        return next_value

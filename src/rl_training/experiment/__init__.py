@@ -1,0 +1,1 @@
+"""Describes a run, never executes one."""

@@ -1,0 +1,218 @@
+"""From a preset, a file or a mapping, and `key=value` overrides, to a checked config.
+
+Flat on disk; in memory four frozen parts. All mistakes are reported at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import ValidationError
+from yaml import YAMLError
+
+from rl_training.algorithms.base import AlgorithmConfig, AlgorithmSpec, ConfigPart, LoopConfig, ModelConfig
+from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_of
+from rl_training.experiment.presets import preset_names, preset_path
+from rl_training.experiment.registry import REGISTRY, load_spec, suggest
+from rl_training.experiment.schedules import Control, ScheduleError, parse_control
+from rl_training.experiment.settings import RunConfig
+from rl_training.types import UserError
+
+
+class ConfigError(UserError):
+    """Everything that is wrong with a config, a line each."""
+
+    def __init__(self, source: str, problems: Sequence[str]) -> None:
+        self.problems = list(problems)
+        lines = (
+            [f"{source}: {self.problems[0]}"]
+            if len(self.problems) == 1
+            else [f"{source}: {len(self.problems)} mistakes", *(f"  {problem}" for problem in self.problems)]
+        )
+        super().__init__("\n".join(lines))
+
+
+@dataclass(frozen=True)
+class Config:
+    """A checked config: run, loop, model and algorithm settings, and the schedules of the last."""
+
+    spec: AlgorithmSpec
+    run: RunConfig
+    loop: LoopConfig
+    model: ModelConfig
+    algorithm: AlgorithmConfig
+    scheduling: Mapping[str, Any] = field(default_factory=dict)
+    controls: Mapping[str, Control] = field(default_factory=dict)
+
+    def flat(self) -> dict[str, Any]:
+        """Every setting with its value, as plain data: what is written to the run and read back from it."""
+        parts = (self.run, self.loop, self.model, self.algorithm)
+        merged: dict[str, Any] = {}
+        for part in parts:
+            merged |= part.model_dump(mode="json", by_alias=True)
+        return merged | dict(self.scheduling)
+
+    def replace(self, **values: Any) -> Config:
+        """The same config with other values, checked again."""
+        return load_config(self.flat(), **values)
+
+
+def load_config(target: str | Path | Mapping[str, Any], overrides: Iterable[str] = (), **values: Any) -> Config:
+    """Read a preset's name, a YAML file, an algorithm's name or a mapping, then apply `key=value` and keywords."""
+    source, base = _read_target(target)
+    layers = [base, _parse_overrides(overrides), values]
+    algo = next((str(layer["algo"]) for layer in reversed(layers) if "algo" in layer), None)
+    if algo is None:
+        raise ConfigError(source, [f"algo: is missing; name one of {', '.join(REGISTRY)}, or module:SPEC"])
+    spec = load_spec(algo)
+    settings = settings_of(spec)
+    problems: list[str] = []
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged = _merge(merged, _canonical(layer, settings, problems))
+    return _check(source, spec, settings, merged, problems)
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """The upper layer's values, with mappings merged into those below them."""
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _read_target(target: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    if isinstance(target, Mapping):
+        return "config", dict(target)
+    name = str(target)
+    path = preset_path(name) or (Path(name) if Path(name).is_file() else None)
+    if path is not None:
+        return name, _read_yaml(path)
+    if name in REGISTRY:
+        return name, {"algo": name}
+    if name.endswith((".yaml", ".yml")):
+        raise UserError(f"{name}: there is no such file")
+    known = [*preset_names(), *REGISTRY]
+    raise UserError(f"{name!r} is neither a preset, a YAML file nor an algorithm{suggest(name, known)}")
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: this is not a text file") from None
+    except (YAMLError, OmegaConfBaseException, OSError) as error:
+        raise UserError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: must hold settings as 'key: value' lines")
+    return {str(key): value for key, value in content.items()}
+
+
+def _parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
+    overrides = list(overrides)
+    for override in overrides:
+        if "=" not in override or override.startswith("="):
+            raise UserError(f"{override!r}: overrides are given as key=value, for example seed=1")
+    try:
+        parsed = OmegaConf.to_container(OmegaConf.from_dotlist(overrides), resolve=True)
+    except (YAMLError, OmegaConfBaseException) as error:
+        raise UserError(f"{' '.join(overrides)}: cannot be read: {' '.join(str(error).split())}") from None
+    return {str(key): value for key, value in parsed.items()}
+
+
+def _canonical(layer: Mapping[str, Any], settings: Mapping[str, Setting], problems: list[str]) -> dict[str, Any]:
+    """`algo_kwargs` merged in, and every alias under its proper name, with its suffix."""
+    flat = dict(layer)
+    nested = flat.pop("algo_kwargs", None) or {}
+    if not isinstance(nested, Mapping):
+        problems.append(f"algo_kwargs={nested!r}: must be a mapping of settings")
+        nested = {}
+    for key, value in nested.items():
+        if key in flat:
+            problems.append(f"{key}: given both by itself and in algo_kwargs")
+        flat[key] = value
+    names = {alias: setting.name for setting in settings.values() for alias in setting.aliases}
+    names |= {alias + suffix: name + suffix for alias, name in list(names.items()) for suffix in SUFFIXES}
+    canonical: dict[str, Any] = {}
+    given: dict[str, str] = {}
+    for key, value in flat.items():
+        name = names.get(key, key)
+        if name in canonical:
+            problems.append(f"{given[name]} and {key}: two names of one setting; give one of them")
+        canonical[name], given[name] = value, key
+    return canonical
+
+
+def _check(
+    source: str, spec: AlgorithmSpec, settings: Mapping[str, Setting], merged: dict[str, Any], problems: list[str]
+) -> Config:
+    scheduling = {key: value for key, value in merged.items() if key not in settings and key.endswith(SUFFIXES)}
+    known = [*settings, *(name + suffix for name, s in settings.items() if s.schedulable for suffix in SUFFIXES)]
+    for key in merged:
+        if key not in settings and key not in scheduling:
+            problems.append(f"{key}: unknown key{suggest(key, known)}")
+    # pydantic would take true for 1.
+    for key in [key for key, value in merged.items() if isinstance(value, bool) and key in settings]:
+        if settings[key].kind.split(" ")[0] in ("int", "float"):
+            problems.append(f"{key}={merged.pop(key)!r}: must be a number")
+    parts: dict[str, ConfigPart] = {}
+    for part, kind in (("run", RunConfig), ("loop", spec.loop), ("model", spec.model), ("algorithm", spec.config)):
+        given = {name: merged[name] for name in merged if name in settings and settings[name].part == part}
+        parts[part] = _check_part(kind, given, problems)
+    algorithm = parts["algorithm"]
+    horizon = getattr(parts["run"], "total_timesteps", None)
+    controls = dict(_check_scheduling(scheduling, settings, algorithm, horizon, known, problems))
+    if problems:
+        raise ConfigError(source, problems)
+    scheduling = {key: value for key, value in scheduling.items() if value is not None}
+    return Config(spec, scheduling=scheduling, controls=controls, **parts)  # type: ignore[arg-type]
+
+
+def _check_part(kind: type[ConfigPart], given: dict[str, Any], problems: list[str]) -> ConfigPart:
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        problems += [explain(kind, details) for details in error.errors()]
+        # Only read for the schedules' base values, so that their mistakes are reported along with these.
+        wrong = {details["loc"][0] for details in error.errors() if details["loc"]}
+        return kind.model_construct(**{key: value for key, value in given.items() if key not in wrong})
+
+
+def _check_scheduling(
+    scheduling: Mapping[str, Any],
+    settings: Mapping[str, Setting],
+    algorithm: ConfigPart,
+    horizon: int | None,
+    known: Sequence[str],
+    problems: list[str],
+) -> Iterator[tuple[str, Control]]:
+    bases = dict.fromkeys(key[: -len(suffix)] for key in scheduling for suffix in SUFFIXES if key.endswith(suffix))
+    for name in bases:
+        given = [name + suffix for suffix in SUFFIXES if name + suffix in scheduling]
+        if name not in settings:
+            problems += [f"{key}: unknown key{suggest(key, known)}" for key in given]
+            continue
+        if not settings[name].schedulable:
+            problems += [f"{key}: {name} takes no schedule: {settings[name].why_not_schedulable}" for key in given]
+            continue
+        schedule, warmup = scheduling.get(name + "_schedule"), scheduling.get(name + "_warmup_steps")
+        if schedule is None and warmup is None:
+            continue
+        try:
+            control = parse_control(getattr(algorithm, name), schedule, warmup)
+            control.at(0, horizon)
+        except ScheduleError as error:
+            problems.append(f"{given[0]}={scheduling[given[0]]!r}: {error}")
+            continue
+        for value in control.extremes():
+            complaint = settings[name].out_of_range(value)
+            if complaint:
+                problems.append(f"{given[0]}={scheduling[given[0]]!r}: it reaches {value:g}, but {name} {complaint}")
+                break
+        yield name, control

@@ -1,0 +1,172 @@
+"""What the config fields say about themselves: tables for `describe`, a JSON schema, and plain-word complaints."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Union, get_args, get_origin
+
+from rl_training.algorithms.base import AlgorithmSpec, ConfigPart, setting_extra
+from rl_training.experiment.registry import suggest
+from rl_training.experiment.settings import EarlyStoppingRule, Expected, RunConfig
+
+SUFFIXES = ("_schedule", "_warmup_steps")
+_LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "dict": "a mapping"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One config field, as a user sees it."""
+
+    name: str
+    part: str
+    kind: str
+    default: Any
+    help: str
+    limits: Mapping[str, float]
+    aliases: tuple[str, ...]
+    static: bool
+
+    @property
+    def schedulable(self) -> bool:
+        return self.part == "algorithm" and "float" in self.kind.split(" or ") and not self.static
+
+    @property
+    def why_not_schedulable(self) -> str:
+        if self.static:
+            return "it only matters when the run is built"
+        return f"only the algorithm's own real numbers do, and this is {_KINDS.get(self.kind, self.kind)}"
+
+    @property
+    def range(self) -> str:
+        return " and ".join(f"{_LIMITS[limit]} {value:g}" for limit, value in self.limits.items())
+
+    def out_of_range(self, value: float) -> str | None:
+        """What this value breaks, if anything."""
+        kept = {
+            "ge": lambda limit: value >= limit,
+            "gt": lambda limit: value > limit,
+            "le": lambda limit: value <= limit,
+            "lt": lambda limit: value < limit,
+        }
+        for name, limit in self.limits.items():
+            if not kept[name](limit):
+                return f"must be {_LIMITS[name]} {limit:g}"
+        return None
+
+
+def settings_of(spec: AlgorithmSpec) -> dict[str, Setting]:
+    """Every setting of a run of this algorithm, in the order run, algorithm, loop, model."""
+    parts = (("run", RunConfig), ("algorithm", spec.config), ("loop", spec.loop), ("model", spec.model))
+    return {setting.name: setting for part, kind in parts for setting in _settings_of_part(part, kind)}
+
+
+def _settings_of_part(part: str, kind: type[ConfigPart]) -> list[Setting]:
+    settings = []
+    for name, info in kind.model_fields.items():
+        extra = setting_extra(kind, name)
+        limits = {
+            limit: float(getattr(item, limit))
+            for item in info.metadata
+            for limit in _LIMITS
+            if getattr(item, limit, None) is not None
+        }
+        default = None if info.is_required() else info.default
+        settings.append(
+            Setting(
+                name,
+                part,
+                _kind(info.annotation),
+                default,
+                info.description or "",
+                limits,
+                tuple(extra.get("aliases", ())),
+                bool(extra.get("static", False)),
+            )
+        )
+    return settings
+
+
+def _kind(annotation: Any) -> str:
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return " | ".join(map(str, get_args(annotation)))
+    if origin in (Union, types.UnionType):
+        return " or ".join("null" if item is type(None) else _kind(item) for item in get_args(annotation))
+    if origin is tuple:
+        return f"list of {_kind(get_args(annotation)[0])}"
+    if origin is dict:
+        return "dict"
+    return getattr(annotation, "__name__", str(annotation))
+
+
+def explain(part: type[ConfigPart], details: Mapping[str, Any]) -> str:
+    """One of pydantic's complaints as one line: the key, the value, what is allowed, the nearest right name."""
+    location = [item for item in details["loc"] if item != "return_"]
+    kind, context, value = details["type"], details.get("ctx", {}), details.get("input")
+    key = ".".join(str(item) for item in location)
+    if kind == "missing":
+        return f"{key}: is missing{_help(part, location)}"
+    if kind == "extra_forbidden":
+        known = _nested_names(str(location[0]))
+        return f"{key}: unknown key{suggest(str(location[-1]), known)}"
+    if kind == "value_error":
+        message = str(context.get("error", details["msg"]))
+        return f"{key}: {message}" if key else message
+    for limit, words in (
+        ("greater_than_equal", "ge"),
+        ("greater_than", "gt"),
+        ("less_than_equal", "le"),
+        ("less_than", "lt"),
+    ):
+        if kind == limit:
+            return f"{key}={value!r}: must be {_LIMITS[words]} {context[words]:g}"
+    if kind == "literal_error":
+        allowed = [str(item).strip("'") for item in str(context["expected"]).replace(" or ", ", ").split(", ")]
+        return f"{key}={value!r}: must be one of {', '.join(allowed)}{suggest(str(value), allowed)}"
+    word = kind.split("_")[0]
+    wanted = {"string": "str", "tuple": "list", "finite": "float"}.get(word, word)
+    if wanted in _KINDS or wanted == "list":
+        return f"{key}={value!r}: must be {_KINDS.get(wanted, 'a list')}"
+    return f"{key}={value!r}: {details['msg']}"
+
+
+def _help(part: type[ConfigPart], location: list[Any]) -> str:
+    info = part.model_fields.get(str(location[0])) if len(location) == 1 else None
+    return f": {info.description}" if info is not None and info.description else ""
+
+
+def _nested_names(key: str) -> list[str]:
+    nested: dict[str, type[ConfigPart]] = {"early_stopping": EarlyStoppingRule, "expected": Expected}
+    model = nested.get(key)
+    return [] if model is None else [info.alias or name for name, info in model.model_fields.items()]
+
+
+def json_schema(spec: AlgorithmSpec) -> dict[str, Any]:
+    """A JSON schema of the flat config, made from the same fields."""
+    properties: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
+    for part in (RunConfig, spec.config, spec.loop, spec.model):
+        schema = part.model_json_schema()
+        definitions |= schema.get("$defs", {})
+        properties |= schema["properties"]
+    for setting in settings_of(spec).values():
+        names = (setting.name, *setting.aliases)
+        for alias in setting.aliases:
+            properties[alias] = properties[setting.name]
+        if setting.schedulable:
+            for name in names:
+                properties[name + "_schedule"] = {"type": ["number", "string", "object", "null"]}
+                properties[name + "_warmup_steps"] = {"type": ["integer", "null"], "minimum": 0}
+    properties["algo_kwargs"] = {"type": "object"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"rl_training config of {spec.name}",
+        "type": "object",
+        "properties": properties,
+        "required": ["env_id"],
+        "additionalProperties": False,
+        "$defs": definitions,
+    }

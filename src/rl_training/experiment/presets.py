@@ -1,0 +1,27 @@
+"""The presets that come with the package: `ppo/cartpole` is `assets/configs/ppo/cartpole.yaml`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+PRESET_FOLDER = Path(__file__).resolve().parent.parent / "assets" / "configs"
+
+
+def preset_names() -> list[str]:
+    """Every preset, as `algorithm/environment`."""
+    return sorted(f"{path.parent.name}/{path.stem}" for path in PRESET_FOLDER.glob("*/*.yaml"))
+
+
+def preset_path(name: str) -> Path | None:
+    """The file of a preset, or None if there is none of this name."""
+    return PRESET_FOLDER / f"{name}.yaml" if name in preset_names() else None
+
+
+def read_expected(name: str) -> dict[str, Any]:
+    """The `expected` block of a preset as it stands in its file."""
+    import yaml
+
+    path = preset_path(name)
+    content = yaml.safe_load(path.read_text()) if path is not None else {}
+    return dict(content.get("expected") or {})

@@ -1,0 +1,63 @@
+"""The algorithms by name. A line says where a SPEC is, and repeats what `rl-training list` prints without torch."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rl_training.experiment.references import is_reference, resolve_reference
+from rl_training.types import Capabilities, UserError
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.base import AlgorithmSpec
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the registry; a test holds it equal to the SPEC that it points to."""
+
+    reference: str
+    family: str
+    summary: str
+    capabilities: Capabilities
+
+
+_VECTOR_ANY = Capabilities(observations=("vector",), actions=("discrete", "continuous"))
+
+REGISTRY: dict[str, Entry] = {
+    "ppo": Entry("rl_training.algorithms.ppo:SPEC", "on_policy", "Proximal policy optimisation", _VECTOR_ANY),
+    "a2c": Entry("rl_training.algorithms.a2c:SPEC", "on_policy", "Advantage actor-critic", _VECTOR_ANY),
+}
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` where something known is near, else nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def load_spec(algo: str) -> AlgorithmSpec:
+    """The SPEC of a registered algorithm, or of a user's own given as `module:SPEC`."""
+    from rl_training.algorithms.base import AlgorithmSpec
+
+    if algo in REGISTRY:
+        spec = resolve_reference(REGISTRY[algo].reference, key="algo")
+    elif is_reference(algo):
+        spec = resolve_reference(algo, key="algo")
+    else:
+        known = ", ".join(REGISTRY)
+        raise UserError(f"algo={algo!r}: unknown algorithm{suggest(algo, REGISTRY)} (known: {known}; or module:SPEC)")
+    if not isinstance(spec, AlgorithmSpec):
+        raise UserError(f"algo={algo!r}: it is a {type(spec).__name__}, not an AlgorithmSpec")
+    return spec
+
+
+def capable(observation: str, action: str) -> list[str]:
+    """The registered algorithms that can work with these kinds of spaces."""
+    return [
+        name
+        for name, entry in REGISTRY.items()
+        if observation in entry.capabilities.observations and action in entry.capabilities.actions
+    ]

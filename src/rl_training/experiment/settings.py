@@ -1,0 +1,78 @@
+"""The settings that every run has, whatever its algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from rl_training.algorithms.base import ConfigPart, setting
+
+
+class EarlyStoppingRule(ConfigPart):
+    """When to end a run early; it is looked at after every evaluation."""
+
+    metric: str = setting("eval_return_mean", "The metric that is watched.")
+    mode: Literal["max", "min"] = setting("max", "Whether more or less is better.")
+    patience: int | None = setting(None, "Stop at this many evaluations in a row without improvement.", ge=1)
+    min_delta: float = setting(0.0, "How much counts as improvement.", ge=0.0, static=True)
+    min_steps: int = setting(0, "Never stop before this many steps.", ge=0)
+    target_value: float | None = setting(None, "Stop when the metric reaches this.", static=True)
+    sustained: int = setting(1, "How many evaluations in a row must reach target_value.", ge=1)
+
+    @model_validator(mode="after")
+    def _has_a_rule(self) -> EarlyStoppingRule:
+        if self.patience is None and self.target_value is None:
+            raise ValueError("needs 'patience' or 'target_value'")
+        if self.sustained > 1 and self.target_value is None:
+            raise ValueError("'sustained' needs 'target_value'")
+        return self
+
+
+class Expected(ConfigPart):
+    """What a preset reaches, as it was measured: `rl-training verify` runs it again."""
+
+    return_: float = Field(alias="return", description="The mean return over the seeds is at least this.")
+    seeds: tuple[int, ...] = setting((101, 102, 103), "Training seeds of the evidence.")
+    steps: int = setting(0, "Steps at which it is measured.", ge=0)
+    minutes: float = setting(0.0, "Minutes for each seed on two cores.", ge=0.0, static=True)
+    measured: tuple[float, ...] = setting((), "The final policy's mean return for each seed, when it was measured.")
+    episodes: int = setting(100, "Deterministic evaluation episodes for each seed.", ge=1)
+
+
+class RunConfig(ConfigPart):
+    """What to run, for how long, and what to write down."""
+
+    algo: str = setting("ppo", "A registered algorithm, or `module:SPEC` of your own.")
+    env_id: str = Field(description="A Gymnasium id, or `module:function` that makes an environment.")
+    env_kwargs: dict[str, Any] = setting({}, "Arguments of the environment.")
+    num_envs: int = setting(8, "Environments that are stepped together.", ge=1)
+    seed: int = setting(0, "Seed of everything random in the run.", ge=0)
+    total_timesteps: int = setting(100_000, "Environment steps of the run.", ge=1)
+    eval_interval: int | None = setting(
+        None, "Evaluate whenever this many steps have passed; at the end if null.", ge=1
+    )
+    eval_episodes: int = setting(10, "Episodes of an evaluation, with seeds that never change.", ge=1)
+    early_stopping: tuple[EarlyStoppingRule, ...] = setting((), "A rule that ends the run early, or a list of them.")
+    checkpoint_interval: int = setting(25_000, "Save whenever this many steps have passed.", ge=1)
+    keep_checkpoints: int = setting(3, "How many checkpoints are kept, beside the best one.", ge=2)
+    log_interval: int = setting(1_000, "Write metrics whenever this many steps have passed.", ge=1)
+    output_dir: str = setting("runs", "Folder in which the run's folder is made.")
+    device: str = setting("auto", "`auto`, `cpu`, `cuda` or `cuda:1`.")
+    threads: int = setting(1, "Threads of torch. More than one pays for wide networks on a quiet machine.", ge=1)
+    stretch_schedules: bool = setting(False, "Let a resumed run with more steps stretch its schedules over them.")
+    callbacks: tuple[str, ...] = setting((), "Callbacks of yours, each `module:Name`.")
+    tags: tuple[str, ...] = setting((), "Words to find the run by.")
+    expected: Expected | None = setting(None, "What the preset reaches; `rl-training verify` compares.")
+
+    @field_validator("early_stopping", mode="before")
+    @classmethod
+    def _one_rule_is_a_list(cls, value: Any) -> Any:
+        return [] if value is None else [value] if isinstance(value, Mapping) else value
+
+    @model_validator(mode="after")
+    def _stopping_needs_evaluations(self) -> RunConfig:
+        if self.early_stopping and self.eval_interval is None:
+            raise ValueError("early_stopping is looked at after evaluations: give eval_interval too")
+        return self

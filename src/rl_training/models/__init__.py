@@ -1,0 +1,1 @@
+"""Networks and what travels with their weights; they know shapes, not algorithms."""

@@ -1,0 +1,97 @@
+"""Running statistics that travel with the weights: a checkpoint can never pair a policy with another's scales."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.ops.kernels.returns import running_returns_kernel
+from rl_training.types import Array
+
+
+class RunningMoments:
+    """Mean and variance of everything seen so far, merged batch by batch (Chan et al. 1979)."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.mean = np.zeros(shape)
+        self.var = np.ones(shape)
+        self.count = 0.0
+
+    def update(self, batch: Array) -> None:
+        """Take in rows `[N, *shape]`."""
+        if len(batch) == 0:
+            return
+        batch = batch.astype(np.float64)
+        mean, var, count = batch.mean(axis=0), batch.var(axis=0), float(len(batch))
+        total = self.count + count
+        delta = mean - self.mean
+        self.var = (self.var * self.count + var * count + delta**2 * self.count * count / total) / total
+        self.mean = self.mean + delta * count / total
+        self.count = total
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {
+            "mean": torch.from_numpy(self.mean.copy()),
+            "var": torch.from_numpy(self.var.copy()),
+            "count": torch.tensor(self.count, dtype=torch.float64),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self.mean, self.var = state["mean"].numpy().copy(), state["var"].numpy().copy()
+        self.count = float(state["count"])
+
+
+class ObservationNormalizer:
+    """Scales observations to zero mean and unit variance, kept within `clip`."""
+
+    def __init__(self, shape: tuple[int, ...], clip: float) -> None:
+        self.moments = RunningMoments(shape)
+        self.clip = clip
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._mean = self.moments.mean.astype(np.float32)
+        self._deviation = np.sqrt(self.moments.var + 1e-8).astype(np.float32)
+
+    def update(self, obs: Array) -> None:
+        """Take in rows `[N, *shape]`."""
+        self.moments.update(obs)
+        self._refresh()
+
+    def __call__(self, obs: Array) -> Array:
+        scaled: Array = np.clip((obs - self._mean) / self._deviation, -self.clip, self.clip)
+        return scaled
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return self.moments.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self.moments.load_state_dict(state)
+        self._refresh()
+
+
+class RewardNormalizer:
+    """Divides rewards by the deviation of the discounted return, which is tracked for each environment."""
+
+    def __init__(self, num_envs: int, clip: float) -> None:
+        self.moments = RunningMoments(())
+        self.clip = clip
+        self.running = np.zeros(num_envs)
+
+    def update(self, reward: Array, done: Array, real: Array, gamma: float) -> None:
+        """Take in a rollout, every array `[T, B]`."""
+        self.moments.update(running_returns_kernel(reward, done, real, gamma, self.running)[real])
+
+    def __call__(self, reward: Array) -> Array:
+        scaled = np.clip(reward / np.sqrt(self.moments.var + 1e-8), -self.clip, self.clip)
+        return scaled.astype(np.float32)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return self.moments.state_dict() | {"running": torch.from_numpy(self.running.copy())}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self.moments.load_state_dict(state)
+        self.running = state["running"].numpy().copy()

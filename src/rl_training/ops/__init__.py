@@ -1,0 +1,1 @@
+"""Pure functions of arrays and tensors: no modules, no state, no input or output."""

@@ -1,0 +1,18 @@
+"""Compiled loops, one file per purpose, all through one `jit`: no `fastmath`, no `parallel`, so results are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def jit(function: F) -> F:
+    """Compile on first call, cached on disk where some folder is writable."""
+    try:
+        return numba.njit(cache=True)(function)  # type: ignore[no-any-return]
+    except RuntimeError:  # numba found no folder that it may write its cache to
+        return numba.njit(function)  # type: ignore[no-any-return]

@@ -1,0 +1,47 @@
+"""Backward recursions over a rollout."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rl_training.ops.kernels import jit
+from rl_training.types import Array
+
+
+@jit
+def gae_kernel(
+    reward: Array,
+    value: Array,
+    next_value: Array,
+    terminated: Array,
+    truncated: Array,
+    gamma: float,
+    gae_lambda: float,
+) -> Array:
+    """Advantages `[T, B]`; see `rl_training.ops.returns.gae`."""
+    steps, envs = reward.shape
+    advantage = np.empty_like(value)
+    for b in range(envs):
+        running = 0.0
+        for t in range(steps - 1, -1, -1):
+            if terminated[t, b] or truncated[t, b]:
+                running = 0.0
+            bootstrap = 0.0 if terminated[t, b] else next_value[t, b]
+            running = reward[t, b] + gamma * bootstrap - value[t, b] + gamma * gae_lambda * running
+            advantage[t, b] = running
+    return advantage
+
+
+@jit
+def running_returns_kernel(reward: Array, done: Array, real: Array, gamma: float, running: Array) -> Array:
+    """The discounted return so far at every step; `running` `[B]` is carried from one rollout to the next."""
+    steps, envs = reward.shape
+    returns = np.empty((steps, envs))
+    for b in range(envs):
+        for t in range(steps):
+            if real[t, b]:
+                running[b] = running[b] * gamma + reward[t, b]
+            returns[t, b] = running[b]
+            if done[t, b]:
+                running[b] = 0.0
+    return returns

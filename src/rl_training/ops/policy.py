@@ -1,0 +1,35 @@
+"""Policy losses and their diagnostics, batched: every argument is `[B]`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, clip_coef: float) -> Tensor:
+    """PPO's pessimistic surrogate, to be minimised (Schulman et al. 2017, eq. 7)."""
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1.0 - clip_coef, 1.0 + clip_coef)
+    return -torch.min(ratio * advantage, clipped * advantage).mean()
+
+
+def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
+    """The likelihood-ratio gradient of the return, to be minimised."""
+    return -(log_prob * advantage).mean()
+
+
+def approximate_kl(log_ratio: Tensor) -> Tensor:
+    """KL(old || new) from samples of the old policy: (r - 1) - log r, unbiased and never negative."""
+    return (log_ratio.exp() - 1.0 - log_ratio).mean()
+
+
+def clip_fraction(log_ratio: Tensor, clip_coef: float) -> Tensor:
+    """The share of samples whose ratio left the trust interval."""
+    return ((log_ratio.exp() - 1.0).abs() > clip_coef).float().mean()
+
+
+def standardize(advantage: Tensor) -> Tensor:
+    """Zero mean and unit deviation; a single sample has no deviation and is left as it is."""
+    if advantage.numel() < 2:
+        return advantage
+    return (advantage - advantage.mean()) / (advantage.std() + 1e-8)

@@ -1,0 +1,145 @@
+"""What happens around the steps of a loop: evaluate, stop early, log, save, in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rl_training.experiment.settings import EarlyStoppingRule
+from rl_training.types import Metrics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rl_training.runtime.train import Run
+
+
+class Callback:
+    """Override what you need; `run.request_stop(reason)` ends the run at the end of the step."""
+
+    def on_start(self, run: Run) -> None:
+        """Before the first step of this process."""
+
+    def on_step(self, run: Run, metrics: Metrics) -> None:
+        """After every step of the loop."""
+
+    def on_eval(self, run: Run, metrics: Metrics) -> None:
+        """After every evaluation."""
+
+    def on_checkpoint(self, run: Run, path: Path) -> None:
+        """After every checkpoint."""
+
+    def on_end(self, run: Run) -> None:
+        """When the run has ended, for whatever reason."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the callback remembers, as plain data."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave."""
+
+
+def crossed(before: int, now: int, interval: int | None) -> bool:
+    """Whether the clock passed a multiple of the interval: robust to loops that advance by any amount."""
+    return interval is not None and now // interval > before // interval
+
+
+class Evaluate(Callback):
+    """Judges the policy at its cadence and at the end."""
+
+    def __init__(self, interval: int | None, episodes: int) -> None:
+        self.interval = interval
+        self.episodes = episodes
+        self.last_step = -1
+        self.best: float | None = None
+
+    def on_step(self, run: Run, metrics: Metrics) -> None:
+        if crossed(run.previous_steps, run.steps, self.interval):
+            self._evaluate(run)
+
+    def on_end(self, run: Run) -> None:
+        if self.last_step != run.steps and not run.interrupted:
+            self._evaluate(run)
+
+    def _evaluate(self, run: Run) -> None:
+        metrics = run.evaluate(self.episodes).metrics()
+        self.last_step = run.steps
+        if self.best is None or metrics["eval_return_mean"] > self.best:
+            self.best = metrics["eval_return_mean"]
+            run.best_step = run.steps
+        run.record_evaluation(metrics | {"eval_return_best": self.best})
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"last_step": self.last_step, "best": self.best}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.last_step, self.best = state["last_step"], state["best"]
+
+
+class EarlyStopping(Callback):
+    """Ends the run when the watched metric has reached its target, or has not improved for too long."""
+
+    def __init__(self, rule: EarlyStoppingRule, index: int = 0) -> None:
+        self.rule = rule
+        self.index = index
+        self.best: float | None = None
+        self.waited = 0
+        self.reached = 0
+
+    def on_eval(self, run: Run, metrics: Metrics) -> None:
+        rule = self.rule
+        known = run.metrics | metrics
+        if rule.metric not in known:
+            raise run.mistake(f"early_stopping.metric={rule.metric!r}: no such metric", rule.metric, known)
+        sign = 1.0 if rule.mode == "max" else -1.0
+        value = sign * known[rule.metric]
+        if self.best is None or value > self.best + rule.min_delta:
+            self.best, self.waited = value, 0
+        else:
+            self.waited += 1
+        on_target = rule.target_value is not None and value >= sign * rule.target_value
+        self.reached = self.reached + 1 if on_target else 0
+        if run.steps < rule.min_steps:
+            return
+        if on_target and self.reached >= rule.sustained:
+            run.request_stop(f"early_stopping: {rule.metric} reached {known[rule.metric]:g}")
+        elif rule.patience is not None and self.waited >= rule.patience:
+            run.request_stop(f"early_stopping: {rule.metric} did not improve in {self.waited} evaluations")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "waited": self.waited, "reached": self.reached}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.best, self.waited, self.reached = state["best"], state["waited"], state["reached"]
+
+
+class Log(Callback):
+    """Writes a row of metrics at its cadence, at every evaluation and at the end."""
+
+    def __init__(self, interval: int) -> None:
+        self.interval = interval
+
+    def on_step(self, run: Run, metrics: Metrics) -> None:
+        # The last row is written by on_end, which may have an evaluation to add.
+        if not run.finished and (crossed(run.previous_steps, run.steps, self.interval) or run.evaluated_now):
+            run.log()
+
+    def on_end(self, run: Run) -> None:
+        if not run.interrupted and run.metrics:
+            run.log()
+
+
+class Save(Callback):
+    """Writes a checkpoint at its cadence, at every new best and at the end."""
+
+    def __init__(self, interval: int) -> None:
+        self.interval = interval
+
+    def on_step(self, run: Run, metrics: Metrics) -> None:
+        # The last checkpoint is written by on_end, when nothing more can change.
+        if not run.finished and (crossed(run.previous_steps, run.steps, self.interval) or run.best_step == run.steps):
+            run.save()
+
+    def on_end(self, run: Run) -> None:
+        run.save()

@@ -1,0 +1,173 @@
+"""Steps environments for learning: the only place where autoreset modes, true successors and episode ends meet."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rl_training.runtime.envs import ActionScaler, reset_each
+from rl_training.runtime.journal import Forgetful, keep_state_of
+from rl_training.types import Array, Metrics, SpaceInfo, Step, UserError
+
+_EPISODE_WINDOW = 100
+
+
+class Collector:
+    """The environments of a run between two steps: what they show now, and the returns of their episodes.
+
+    Whatever the autoreset mode, `step` gives the same transitions: `next_obs` is the true successor, and a row that a
+    reset produced is marked as not real.
+    """
+
+    def __init__(
+        self,
+        envs: VectorEnv[Any, Any, Any],
+        info: SpaceInfo,
+        rng: np.random.Generator,
+        *,
+        reward_clip: float | None = None,
+    ) -> None:
+        self.envs = envs
+        self.info = info
+        self.num_envs = envs.num_envs
+        self.steps = 0
+        self.restarts = 0
+        self._rng = rng
+        self._reward_clip = reward_clip
+        self._mode = envs.metadata["autoreset_mode"]
+        self._scale = ActionScaler(info, envs.single_action_space.dtype)
+        self._keeper = keep_state_of(envs)
+        self._all = np.ones(self.num_envs, np.bool_)
+        self._resetting = np.zeros(self.num_envs, np.bool_)
+        self._returns = np.zeros(self.num_envs)
+        self._lengths = np.zeros(self.num_envs, np.int64)
+        self._episodes = 0
+        self._recent: deque[tuple[float, int]] = deque(maxlen=_EPISODE_WINDOW)
+        self._raw: Array = np.zeros(0)
+        self.obs: Array = np.zeros(0)
+
+    @property
+    def exact(self) -> bool:
+        """Whether a run that is resumed from here goes on as if it had never stopped."""
+        return self.restarts == 0 and not isinstance(self._keeper, Forgetful)
+
+    def start(self) -> None:
+        """Begin the first episodes."""
+        if self._mode == AutoresetMode.DISABLED:
+            self.obs = self._restart(self._all)
+        else:  # such an environment may have one generator for all, and takes one seed
+            self._raw = self.envs.reset(seed=int(self._new_seeds()[0]))[0]
+            self.obs = self._observed(self._raw)
+        self._check(np.zeros(self.num_envs), self.obs)
+
+    def step(self, action: Array) -> Step:
+        """Take the policy's actions `[B, ...]`."""
+        obs, sent = self.obs, self._scale(action)
+        self._keeper.record(sent)
+        self._raw, raw_reward, terminated, truncated, infos = self.envs.step(sent)
+        done = terminated | truncated
+        shown = self._observed(self._raw)
+        next_obs = shown
+        real = self._all
+        any_done = bool(done.any())
+        if self._mode == AutoresetMode.NEXT_STEP:
+            real, self._resetting = ~self._resetting, done
+        elif any_done and self._mode == AutoresetMode.SAME_STEP:
+            next_obs = shown.copy()
+            for b in np.flatnonzero(done):
+                next_obs[b] = infos["final_obs"][b]
+        elif any_done:
+            shown = self._restart(done)
+        self._check(raw_reward, next_obs)
+        self._count(raw_reward, done, real, any_done)
+        self.obs = shown
+        reward = np.asarray(raw_reward, np.float32)
+        if self._reward_clip is not None:
+            reward = np.clip(reward, -self._reward_clip, self._reward_clip)
+        return Step(obs, action, reward, next_obs, terminated, truncated, real)
+
+    def _restart(self, mask: Array) -> Array:
+        """Begin new episodes in the masked environments; gives what all of them show."""
+        seeds = self._new_seeds()
+        self._raw = reset_each(self.envs, seeds.tolist(), None if mask is self._all else mask)
+        self._keeper.begin(mask, seeds)
+        return self._observed(self._raw)
+
+    def _new_seeds(self) -> Array:
+        return self._rng.integers(0, 2**31 - 1, self.num_envs)
+
+    def _observed(self, raw: Any) -> Array:
+        return np.array(raw, dtype=self.info.obs_dtype)
+
+    def _check(self, reward: Array, obs: Array) -> None:
+        # A sum is one cheap pass; only where it is suspicious is every number looked at.
+        if np.isfinite(reward.sum()) and np.isfinite(obs.sum()):
+            return
+        for name, array in (("reward", reward), ("observation", obs)):
+            bad = np.argwhere(~np.isfinite(np.asarray(array, np.float64)))
+            if len(bad):
+                value = array[tuple(bad[0])]
+                raise UserError(
+                    f"the {name} of environment {bad[0][0]} is {value} at step {self.steps + self.num_envs}; "
+                    "training stopped before learning from it"
+                )
+
+    def _count(self, reward: Array, done: Array, real: Array, any_done: bool) -> None:
+        self.steps += self.num_envs if real is self._all else int(real.sum())
+        self._returns += reward
+        self._lengths += real
+        if any_done:
+            for b in np.flatnonzero(done):
+                self._recent.append((float(self._returns[b]), int(self._lengths[b])))
+            self._episodes += int(done.sum())
+            self._returns[done] = 0.0
+            self._lengths[done] = 0
+
+    def metrics(self) -> Metrics:
+        metrics: Metrics = {"episodes": float(self._episodes)}
+        if self._recent:
+            returns, lengths = zip(*self._recent, strict=True)
+            metrics |= {"episode_return_mean": float(np.mean(returns)), "episode_length_mean": float(np.mean(lengths))}
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "steps": self.steps,
+            "restarts": self.restarts,
+            "episodes": self._episodes,
+            "recent": [list(episode) for episode in self._recent],
+            "returns": torch.from_numpy(self._returns.copy()),
+            "lengths": torch.from_numpy(self._lengths.copy()),
+            "resetting": torch.from_numpy(self._resetting.copy()),
+            "raw": torch.from_numpy(np.array(self._raw)),
+            "keeper": self._keeper.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Bring everything back; an environment that does not show what it showed starts a new episode."""
+        self.steps, self.restarts, self._episodes = state["steps"], state["restarts"], state["episodes"]
+        self._recent = deque(((ret, length) for ret, length in state["recent"]), maxlen=_EPISODE_WINDOW)
+        self._returns, self._lengths = state["returns"].numpy().copy(), state["lengths"].numpy().copy()
+        self._resetting = state["resetting"].numpy().copy()
+        self._raw = state["raw"].numpy().copy()
+        seen = self._keeper.restore(self.envs, state["keeper"])
+        self.obs = self._observed(self._raw)
+        if seen is None:
+            return
+        axes = tuple(range(1, self._raw.ndim))
+        differs = self._all if seen.shape != self._raw.shape else (seen != self._raw).any(axis=axes)
+        if differs.any():
+            self.restarts += 1
+            self._returns[differs], self._lengths[differs], self._resetting[differs] = 0.0, 0, False
+            if isinstance(self._keeper, Forgetful):
+                self.start()
+            else:
+                self.obs = self._restart(differs)
+
+    def close(self) -> None:
+        self.envs.close()

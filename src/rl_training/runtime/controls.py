@@ -1,0 +1,64 @@
+"""The control surface: the value of a coefficient at a step, and the callbacks that a config asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rl_training.experiment.config import Config
+from rl_training.runtime.callbacks import Callback, EarlyStopping, Evaluate
+from rl_training.runtime.schedules import ScheduleError, parse_control
+from rl_training.types import UserError
+
+_ALIASES = (("ent_coef", "entropy_coef"), ("clip_coef", "clip_range"), ("temperature",))
+
+
+def resolve_entropy_coefficient(
+    config: Config | Mapping[str, Any], *, step: int, coefficient_key: str = "ent_coef", default: float = 0.0
+) -> float:
+    """The entropy coefficient at a step: `ent_coef` or `entropy_coef`, with its schedule and warm-up."""
+    return resolve_value(config, coefficient_key, step=step, default=default)
+
+
+def resolve_clip_coefficient(config: Config | Mapping[str, Any], *, step: int, default: float = 0.2) -> float:
+    """The clipping range at a step: `clip_coef` or `clip_range`, with its schedule and warm-up."""
+    return resolve_value(config, "clip_coef", step=step, default=default)
+
+
+def resolve_temperature(config: Config | Mapping[str, Any], *, step: int, default: float = 1.0) -> float:
+    """The search temperature at a step: `temperature`, with its schedule and warm-up."""
+    return resolve_value(config, "temperature", step=step, default=default)
+
+
+def resolve_value(config: Config | Mapping[str, Any], key: str, *, step: int, default: float) -> float:
+    """Any number at a step, from a config object or a plain mapping, flat or with `algo_kwargs`."""
+    flat = config.flat() if isinstance(config, Config) else {**config, **(config.get("algo_kwargs") or {})}
+    names = next((group for group in _ALIASES if key in group), (key,))
+    given = [name for name in names if any(name + end in flat for end in ("", "_schedule", "_warmup_steps"))]
+    if len(given) > 1:
+        raise UserError(f"{given[0]} and {given[1]}: two names of one setting; give one of them")
+    name = given[0] if given else key
+    base = flat.get(name)
+    try:
+        control = parse_control(
+            default if base is None else _number(base), flat.get(name + "_schedule"), flat.get(name + "_warmup_steps")
+        )
+        value = control.at(step, flat.get("total_timesteps"))
+    except ScheduleError as error:
+        raise UserError(f"{name}: {error}") from None
+    if value < 0.0:
+        raise UserError(f"{name}: is {value:g} at step {step}; must be at least 0")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ScheduleError(f"{value!r} is not a number")
+    return float(value)
+
+
+def build_control_callbacks(config: Config) -> list[Callback]:
+    """Evaluation at its cadence, then the early stopping rules that look at it."""
+    run = config.run
+    rules = [EarlyStopping(rule, index) for index, rule in enumerate(run.early_stopping)]
+    return [Evaluate(run.eval_interval, run.eval_episodes), *rules]

@@ -1,0 +1,102 @@
+"""Judges a policy: on environments of its own, with episode seeds that never change, without touching training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rl_training.runtime.envs import ActionScaler, reset_each
+from rl_training.runtime.rng import seeded, untouched
+from rl_training.types import Act, Array, Metrics, SpaceInfo
+
+# Every run is judged on the same episodes, so that their results can be compared.
+_EVALUATION_SEED = 20_260_312
+_MOST_ENVS = 16
+
+Policy = Callable[..., Act]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The raw returns and lengths of some episodes."""
+
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.returns))
+
+    @property
+    def std(self) -> float:
+        return float(np.std(self.returns))
+
+    def metrics(self) -> Metrics:
+        return {
+            "eval_return_mean": self.mean,
+            "eval_return_std": self.std,
+            "eval_return_min": float(np.min(self.returns)),
+            "eval_return_max": float(np.max(self.returns)),
+            "eval_length_mean": float(np.mean(self.lengths)),
+            "eval_episodes": float(len(self.returns)),
+        }
+
+
+def episode_seeds(episodes: int) -> list[int]:
+    """The seed of every evaluation episode, the same in every run."""
+    return [int(seed) for seed in seeded(_EVALUATION_SEED, "evaluation").generate_state(episodes) % (2**31 - 1)]
+
+
+class Evaluator:
+    """Runs evaluations; its environments are made on first use and kept."""
+
+    def __init__(self, make: Callable[[int], VectorEnv[Any, Any, Any]], info: SpaceInfo) -> None:
+        self._make = make
+        self._info = info
+        self._envs: VectorEnv[Any, Any, Any] | None = None
+
+    def __call__(self, act: Policy, episodes: int) -> Evaluation:
+        """Play this many episodes with the best known actions, so that no random stream of training is drawn from."""
+        with untouched():
+            if self._envs is None or self._envs.num_envs < min(episodes, _MOST_ENVS):
+                self.close()
+                self._envs = self._make(min(episodes, _MOST_ENVS))
+            return self._play(self._envs, act, episode_seeds(episodes))
+
+    def _play(self, envs: VectorEnv[Any, Any, Any], act: Policy, seeds: list[int]) -> Evaluation:
+        scale = ActionScaler(self._info, envs.single_action_space.dtype)
+        returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
+        playing = np.arange(envs.num_envs)  # which episode each environment plays
+        upcoming = envs.num_envs
+        raw = self._reset(envs, seeds, playing, None)
+        carry = None
+        while (playing < len(seeds)).any():
+            decided = act(np.array(raw, dtype=self._info.obs_dtype), carry, explore=False)
+            carry = decided.carry
+            raw, reward, terminated, truncated, _ = envs.step(scale(decided.action))
+            live = playing < len(seeds)
+            np.add.at(returns, playing[live], reward[live])
+            np.add.at(lengths, playing[live], 1)
+            done = terminated | truncated
+            if done.any():
+                for b in np.flatnonzero(done):
+                    playing[b], upcoming = upcoming, upcoming + 1
+                raw = self._reset(envs, seeds, playing, done)
+        return Evaluation(tuple(returns.tolist()), tuple(lengths.tolist()))
+
+    @staticmethod
+    def _reset(envs: VectorEnv[Any, Any, Any], seeds: list[int], playing: Array, mask: Array | None) -> Array:
+        # An environment that has no episode left to play goes on for company, unjudged.
+        fresh = [seeds[min(int(k), len(seeds) - 1)] for k in playing]
+        if envs.metadata["autoreset_mode"] != AutoresetMode.DISABLED:
+            return np.asarray(envs.reset(seed=fresh[0])[0])  # there is only one: see EnvMaker.judged
+        return reset_each(envs, fresh, mask)
+
+    def close(self) -> None:
+        if self._envs is not None:
+            self._envs.close()
+            self._envs = None

@@ -1,0 +1,194 @@
+"""The exact state of environments: their own where they can give and take it, else what replaying it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from rl_training.runtime.envs import reset_each
+from rl_training.types import Array
+
+_TRIM_EVERY = 4096
+
+
+class StateKeeper(Protocol):
+    """Remembers enough of the environments to bring them back."""
+
+    def begin(self, mask: Array, seeds: Array) -> None:
+        """Episodes of the masked environments start from these seeds."""
+
+    def record(self, action: Array) -> None:
+        """The environments are about to take these actions."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """As plain data and tensors."""
+
+    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any]) -> Array | None:
+        """Bring the environments back; gives their observations where it can tell them, else None."""
+
+
+class Journal:
+    """The seeds of the running episodes and the actions since: restoring is reset and replay.
+
+    Needs environments that reset one by one when they are told to (Gymnasium's DISABLED autoreset).
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self._seeds = np.zeros(num_envs, np.int64)
+        self._starts = np.zeros(num_envs, np.int64)
+        self._actions: list[Array] = []
+
+    def begin(self, mask: Array, seeds: Array) -> None:
+        self._seeds[mask] = seeds[mask]
+        self._starts[mask] = len(self._actions)
+
+    def record(self, action: Array) -> None:
+        self._actions.append(action)
+        if len(self._actions) % _TRIM_EVERY == 0:
+            self._trim()
+
+    def _trim(self) -> None:
+        oldest = int(self._starts.min())
+        del self._actions[:oldest]
+        self._starts -= oldest
+
+    def state_dict(self) -> dict[str, Any]:
+        self._trim()
+        actions = np.stack(self._actions) if self._actions else np.zeros((0,))
+        return {
+            "seeds": torch.from_numpy(self._seeds.copy()),
+            "starts": torch.from_numpy(self._starts.copy()),
+            "actions": torch.from_numpy(actions),
+        }
+
+    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any]) -> Array | None:
+        self._seeds, self._starts = state["seeds"].numpy().copy(), state["starts"].numpy().copy()
+        self._actions = list(state["actions"].numpy().copy())
+        seeds = [int(seed) for seed in self._seeds]
+        obs = reset_each(envs, seeds)
+        for t, action in enumerate(self._actions):
+            self._begin_late(envs, (self._starts == t) & (t > 0), seeds)
+            obs, _, terminated, truncated, _ = envs.step(action)
+            # An environment whose episode starts later is only kept alive until then.
+            self._begin_late(envs, (terminated | truncated) & (self._starts > t + 1), seeds)
+        late = self._starts == len(self._actions)
+        return np.asarray(reset_each(envs, seeds, late) if self._actions and late.any() else obs)
+
+    @staticmethod
+    def _begin_late(envs: VectorEnv[Any, Any, Any], mask: Array, seeds: list[int]) -> None:
+        if mask.any():
+            reset_each(envs, seeds, mask)
+
+
+class OwnVectorState:
+    """A vector environment that has `get_state` and `set_state`."""
+
+    def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
+        self._envs: Any = envs
+
+    def begin(self, mask: Array, seeds: Array) -> None:
+        pass
+
+    def record(self, action: Array) -> None:
+        pass
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"own": _to_tensors(self._envs.get_state())}
+
+    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any]) -> Array | None:
+        envs.reset(seed=0)
+        self._envs.set_state(_to_arrays(state["own"]))
+        return None
+
+
+class OwnStates(OwnVectorState):
+    """Environments of which each has `get_state` and `set_state`; time limits are counted here."""
+
+    def state_dict(self) -> dict[str, Any]:
+        states = [_to_tensors(env.unwrapped.get_state()) for env in self._envs.envs]
+        return {"own": states, "elapsed": [_elapsed(env) for env in self._envs.envs]}
+
+    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any]) -> Array | None:
+        envs.reset(seed=0)
+        for env, own, elapsed in zip(self._envs.envs, state["own"], state["elapsed"], strict=True):
+            env.unwrapped.set_state(_to_arrays(own))
+            limit = _time_limit(env)
+            if limit is not None:
+                limit._elapsed_steps = elapsed
+        return None
+
+
+class Forgetful(OwnVectorState):
+    """Environments that reset themselves and cannot be asked: their episodes start again after a resume."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any]) -> Array | None:
+        return np.zeros(0)
+
+
+def keep_state_of(envs: VectorEnv[Any, Any, Any]) -> StateKeeper:
+    """The most exact keeper that these environments allow."""
+    if _has_state(envs):
+        return OwnVectorState(envs)
+    if isinstance(envs, SyncVectorEnv) and all(_has_state(env.unwrapped) and _plain(env) for env in envs.envs):
+        return OwnStates(envs)
+    if envs.metadata["autoreset_mode"] == AutoresetMode.DISABLED:
+        return Journal(envs.num_envs)
+    return Forgetful(envs)
+
+
+def _has_state(env: Any) -> bool:
+    return callable(getattr(env, "get_state", None)) and callable(getattr(env, "set_state", None))
+
+
+def _plain(env: gym.Env[Any, Any]) -> bool:
+    """Whether no wrapper remembers anything but the time."""
+    remembers_little = (gym.wrappers.TimeLimit, gym.wrappers.OrderEnforcing, gym.wrappers.PassiveEnvChecker)
+    while isinstance(env, gym.Wrapper):
+        if not isinstance(env, remembers_little):
+            return False
+        env = env.env
+    return True
+
+
+def _time_limit(env: gym.Env[Any, Any]) -> Any:
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.TimeLimit):
+            return env
+        env = env.env
+    return None
+
+
+def _elapsed(env: gym.Env[Any, Any]) -> int | None:
+    limit = _time_limit(env)
+    return None if limit is None else limit._elapsed_steps
+
+
+def _to_tensors(value: Any) -> Any:
+    """Arrays as tensors, so that nothing in a checkpoint has to be unpickled."""
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value.copy())
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {key: _to_tensors(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_to_tensors(item) for item in value]
+    return value
+
+
+def _to_arrays(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.numpy().copy()
+    if isinstance(value, Mapping):
+        return {key: _to_arrays(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_to_arrays(item) for item in value]
+    return value

@@ -1,0 +1,66 @@
+"""Every source of randomness of a run, by name, so that all of it can be saved and restored."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+STREAMS = ("env", "policy", "batch")
+
+
+def seeded(seed: int, name: str) -> np.random.SeedSequence:
+    """A seed of its own for every name, so that adding one stream moves no other."""
+    return np.random.SeedSequence([seed, zlib.crc32(name.encode())])
+
+
+def make_streams(seed: int) -> dict[str, np.random.Generator]:
+    """The run's own generators; the global ones are seeded too, for user code that uses them."""
+    random.seed(int(seeded(seed, "python").generate_state(1)[0]))
+    np.random.seed(int(seeded(seed, "numpy").generate_state(1)[0]))
+    torch.manual_seed(int(seeded(seed, "torch").generate_state(1)[0]))
+    return {name: np.random.Generator(np.random.PCG64(seeded(seed, name))) for name in STREAMS}
+
+
+def streams_state(streams: Mapping[str, np.random.Generator]) -> dict[str, Any]:
+    """The state of the run's generators and of the global ones, as plain data."""
+    return {"streams": {name: stream.bit_generator.state for name, stream in streams.items()}} | _global_state()
+
+
+def restore_streams(streams: Mapping[str, np.random.Generator], state: Mapping[str, Any]) -> None:
+    """Take over what `streams_state` gave."""
+    for name, stream in streams.items():
+        stream.bit_generator.state = state["streams"][name]
+    _restore_global_state(state)
+
+
+def _global_state() -> dict[str, Any]:
+    kind, keys, *rest = np.random.get_state()
+    return {
+        "python": random.getstate(),
+        "numpy": [str(kind), torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
+        "torch": torch.get_rng_state(),
+    }
+
+
+def _restore_global_state(state: Mapping[str, Any]) -> None:
+    version, keys, gauss = state["python"]
+    random.setstate((version, tuple(keys), gauss))
+    kind, words, *rest = state["numpy"]
+    np.random.set_state((kind, words.numpy().astype(np.uint32), *rest))
+    torch.set_rng_state(state["torch"])
+
+
+@contextmanager
+def untouched() -> Iterator[None]:
+    """Whatever happens inside leaves the global generators as they were."""
+    state = _global_state()
+    try:
+        yield
+    finally:
+        _restore_global_state(state)

@@ -1,0 +1,191 @@
+"""What one does with a run that exists: judge it, go on with it, verify a preset."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_training.experiment.config import Config, load_config
+from rl_training.experiment.fields import settings_of
+from rl_training.experiment.manager import RunFolder, versions
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.checkpoint import find_checkpoint, read_checkpoint, read_meta
+from rl_training.runtime.envs import EnvFactory
+from rl_training.runtime.train import INTERRUPTED, Run, TrainResult, build
+from rl_training.runtime.train import run as run_training
+from rl_training.types import Metrics, UserError
+
+# What a run is cannot change when it goes on; what is written about it, its length and its rates can.
+_FIXED = ("algo", "env_id", "env_kwargs", "num_envs", "seed")
+
+
+def evaluate_checkpoint(
+    path: str | Path,
+    *,
+    num_episodes: int | None = None,
+    device: str = "auto",
+    which: str = "latest",
+    env_factory: EnvFactory | None = None,
+) -> Metrics:
+    """Judge the policy of a run or a checkpoint, on the episodes that every evaluation uses."""
+    found = find_checkpoint(path, which)
+    checkpoint = read_checkpoint(found, policy_only=True)
+    run = build(load_config(checkpoint.meta["config"], device=device), env_factory=env_factory)
+    try:
+        run.algorithm.load_policy_state(_fitting(checkpoint.policy, run, found))
+        metrics = run.evaluate(num_episodes or run.config.run.eval_episodes).metrics()
+    finally:
+        run.close()
+    return {"step": float(checkpoint.meta["step"])} | metrics
+
+
+def _fitting(policy: dict[str, torch.Tensor], run: Run, path: Path) -> dict[str, torch.Tensor]:
+    """The policy's tensors, if they are those of the network that its config builds."""
+    wanted = {name: tuple(tensor.shape) for name, tensor in run.algorithm.policy_state().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in policy.items()}
+    if wanted != found:
+        wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+        raise UserError(f"{str(path)!r}: does not fit the network of its config ({wrong[0]} differs)")
+    return policy
+
+
+def restore(
+    path: str | Path,
+    *,
+    which: str = "latest",
+    callbacks: Sequence[Callback] = (),
+    env_factory: EnvFactory | None = None,
+    overrides: Iterable[str] = (),
+    **values: Any,
+) -> tuple[Run, list[str]]:
+    """The run that a checkpoint holds, ready to go on, and what differs from where it was saved."""
+    found = find_checkpoint(path, which)
+    checkpoint = read_checkpoint(found)
+    config = load_config(checkpoint.meta["config"], overrides, **values)
+    changes = _changes(checkpoint.meta["config"], config)
+    run = build(config, env_factory=env_factory, callbacks=callbacks)
+    _fitting(checkpoint.policy, run, found)
+    if found.parent.name == "checkpoints":
+        run.folder = RunFolder(found.parent.parent)
+    run.checkpoint = found
+    run.load(checkpoint)
+    if run.stop_reason == INTERRUPTED or "early_stopping" in changes:
+        run.should_stop, run.stop_reason = False, None
+    notes = [f"{key}: {old!r} -> {new!r}" for key, (old, new) in changes.items()]
+    return run, notes + _differences(checkpoint.meta, run)
+
+
+def _changes(saved: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]]:
+    now = config.flat()
+    settings = settings_of(config.spec)
+    changes = {}
+    for key in saved.keys() | now.keys():
+        old, new = saved.get(key), now.get(key)
+        if old == new:
+            continue
+        setting = settings.get(key)
+        fixed = key in _FIXED or (
+            setting is not None
+            and (setting.part in ("loop", "model") or setting.static or setting.kind == "bool")
+            and setting.part != "run"
+        )
+        if fixed:
+            raise UserError(f"{key}={new!r}: a run that goes on keeps its {key} ({old!r}); start a new one instead")
+        changes[key] = (old, new)
+    return changes
+
+
+def _differences(meta: dict[str, Any], run: Run) -> list[str]:
+    """What could make the rest of the run differ in its last bits."""
+    notes = []
+    for package, now in versions().items():
+        then = meta["versions"].get(package)
+        if then != now:
+            notes.append(f"{package} is {now}, was {then}: the rest of the run may differ in its last bits")
+    if meta["threads"] != torch.get_num_threads():
+        notes.append(f"threads is {torch.get_num_threads()}, was {meta['threads']}: results may differ in last bits")
+    if not run.exact:
+        notes.append("the environments could not be brought back exactly: their episodes start again")
+    return notes
+
+
+def resume_training(
+    path: str | Path,
+    *,
+    which: str = "latest",
+    callbacks: Sequence[Callback] = (),
+    env_factory: EnvFactory | None = None,
+    overrides: Iterable[str] = (),
+    **values: Any,
+) -> TrainResult:
+    """Go on with a run from its checkpoint, in the same folder; `total_timesteps` and the like may change."""
+    run, notes = restore(path, which=which, callbacks=callbacks, env_factory=env_factory, overrides=overrides, **values)
+    try:
+        if run.folder is None:
+            raise UserError(f"{str(path)!r}: is not in a run's folder; load it with Agent.load and call learn")
+        if run.finished:
+            reason = run.stop_reason or "completed"
+            raise UserError(
+                f"{str(run.folder.path)!r}: this run has ended at step {run.steps} ({reason}); to go on, give a larger "
+                "total_timesteps, or another early_stopping if that ended it"
+            )
+        run.folder.note_resumption(run.steps, notes)
+        run.folder.write_config(run.config.flat())
+        return run_training(run)
+    finally:
+        run.close()
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Whether a preset still reaches what it says."""
+
+    preset: str
+    expected: float
+    returns: dict[int, float]
+    minutes: dict[int, float]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(list(self.returns.values())))
+
+    @property
+    def passed(self) -> bool:
+        return self.mean >= self.expected
+
+
+def verify_preset(
+    preset: str,
+    overrides: Iterable[str] = (),
+    *,
+    seeds: Sequence[int] | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Verification:
+    """Train a preset on the seeds of its evidence and judge each final policy."""
+    overrides = list(overrides)
+    config = load_config(preset, overrides)
+    expected = config.run.expected
+    if expected is None:
+        raise UserError(f"{preset}: has no 'expected' block to compare with")
+    returns, minutes = {}, {}
+    for seed in seeds or expected.seeds:
+        run = build(load_config(preset, overrides, seed=seed), callbacks=callbacks)
+        started = time.perf_counter()
+        try:
+            run.start()
+            run.open_folder()
+            run_training(run)
+            minutes[seed] = (time.perf_counter() - started) / 60.0
+            returns[seed] = run.evaluate(expected.episodes).mean
+        finally:
+            run.close()
+    return Verification(preset, expected.return_, returns, minutes)
+
+
+__all__ = ["Verification", "evaluate_checkpoint", "read_meta", "restore", "resume_training", "verify_preset"]
