@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, ModelConfig, setting
-from rl_training.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, OnPolicyLoopConfig
+from rl_training.algorithms.on_policy import Batch, OnPolicyAlgorithm, OnPolicyConfig, OnPolicyLoopConfig
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatRMSprop
+from rl_training.models.mlp_engine import ActorCriticEngine
+from rl_training.ops.kernels import heads
 from rl_training.ops.policy import policy_gradient_loss, standardize
 from rl_training.ops.value import explained_variance, value_loss
-from rl_training.types import Capabilities, Metrics
+from rl_training.types import Array, Capabilities, Metrics
 
 
 class A2CLoopConfig(OnPolicyLoopConfig):
@@ -48,21 +52,35 @@ class A2C(OnPolicyAlgorithm):
 
     def update(self, batch: Rollout) -> Metrics:
         data = self.prepare(batch)
-        params, value = self.network(data.obs)
-        entropy = self.distribution.entropy(params)
-        value_error = value_loss(value, data.target)
-        advantage = standardize(data.advantage) if self.cfg.normalize_advantage else data.advantage
-        log_prob = self.distribution.log_prob(params, data.action)
-        loss, policy = a2c_loss(log_prob, advantage, entropy, value_error, self.cfg)
-        norm = self.descend(loss)
-        return {
-            "policy_loss": float(policy.detach()),
-            "value_loss": float(value_error.detach()),
-            "entropy": float(entropy.detach().mean()),
-            "grad_norm": norm,
-            "explained_variance": explained_variance(data.value.cpu().numpy(), data.target.cpu().numpy()),
+        seen = self._autograd(data) if self.mlp is None else self._closed_form(self.mlp, data)
+        return dict(zip(("policy_loss", "value_loss", "entropy"), seen, strict=True)) | {
+            "grad_norm": self.descend(),
+            "explained_variance": explained_variance(data.value, data.target),
             "n_updates": float(self.n_updates),
         }
+
+    def _autograd(self, batch: Batch[Array]) -> tuple[float, ...]:
+        data = self.tensors(batch)
+        params, value = self.network(data.obs)
+        log_prob, entropy = self.distribution.log_prob(params, data.action), self.distribution.entropy(params)
+        value_error = value_loss(value, data.target)
+        advantage = standardize(data.advantage) if self.cfg.normalize_advantage else data.advantage
+        loss, policy = a2c_loss(log_prob, advantage, entropy, value_error, self.cfg)
+        self.differentiate(loss)
+        return tuple(torch.stack([policy, value_error, entropy.mean()]).tolist())
+
+    def _closed_form(self, mlp: ActorCriticEngine, data: Batch[Array]) -> tuple[float, ...]:
+        log_prob, entropy, value = mlp.evaluate(data.obs, data.action)
+        d_log_prob, d_value, advantage = np.empty((3, len(data)), np.float32)
+        if self.cfg.normalize_advantage:
+            heads.standardize_kernel(data.advantage, advantage)
+        else:
+            advantage = data.advantage
+        policy = heads.plain_policy_gradient(log_prob, advantage, d_log_prob)
+        value_error = heads.value_gradient(value, data.target, self.cfg.vf_coef, d_value)
+        mean_entropy = float(entropy.mean())
+        mlp.backward(d_log_prob, -self.cfg.ent_coef / len(data), d_value)
+        return policy, value_error, mean_entropy
 
 
 SPEC = AlgorithmSpec(

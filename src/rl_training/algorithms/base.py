@@ -59,9 +59,13 @@ def setting_extra(part: type[ConfigPart], name: str) -> dict[str, Any]:
 class ModelConfig(ConfigPart):
     """The default network, or a user's own."""
 
-    model: str = setting("mlp", "`mlp`, or `module:Name` of a network of yours called with (SpaceInfo, ModelConfig).")
+    model: str = setting(
+        "mlp",
+        "`mlp`, or `module:Name` of a network of yours, called with (SpaceInfo, ModelConfig).",
+        probe="rl_training.testing:LinearActorCritic",
+    )
     hidden_sizes: tuple[int, ...] = setting((64, 64), "Widths of the hidden layers.", probe=(8,))
-    activation: Literal["tanh", "relu", "silu", "elu"] = setting("tanh", "Activation of the hidden layers.")
+    activation: Literal["tanh", "relu", "silu", "elu"] = setting("tanh", "Activation of hidden layers.", probe="relu")
     ortho_init: bool = setting(True, "Orthogonal initialisation; torch's default otherwise.")
     log_std_init: float = setting(
         0.0, "Initial log standard deviation of continuous actions.", static=True, live_when={"actions": "continuous"}
@@ -75,11 +79,8 @@ class AlgorithmConfig(ConfigPart):
 class LoopConfig(ConfigPart):
     """How a loop gathers experience."""
 
-    vectorization: Literal["auto", "native", "sync", "async"] = setting(
-        "auto", "How environments are stepped together; `auto` is native where one is registered, else sync."
-    )
     time_limit: int | None = setting(
-        None, "Truncate episodes after this many steps; the environment's own if null.", ge=1
+        None, "Truncate episodes after this many steps; the environment's own if null.", ge=1, probe=3
     )
     frame_stack: int = setting(1, "How many of the latest observations the policy sees.", ge=1, probe=2)
     reward_clip: float | None = setting(
@@ -98,6 +99,7 @@ class Context:
     device: torch.device
     streams: Streams
     model_factory: ModelFactory | None = None
+    engine: str = "auto"
 
 
 class Algorithm(ABC):
@@ -121,6 +123,11 @@ class Algorithm(ABC):
             self.set_hyperparameters(**{name: value})
         else:
             object.__setattr__(self, name, value)
+
+    @property
+    def engine(self) -> str:
+        """What computes gradients: `autograd`, or the name of a fast path."""
+        return "autograd"
 
     @abstractmethod
     def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -14,10 +14,14 @@ from rl_training.algorithms.base import Algorithm, AlgorithmConfig, Context, Loo
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatAdam, FlatParameters, FlatRMSprop
 from rl_training.models.mlp_actor_critic import MLPActorCritic
+from rl_training.models.mlp_engine import engine_for
 from rl_training.models.normalizers import ObservationNormalizer, RewardNormalizer
 from rl_training.ops.distributions import action_distribution
 from rl_training.ops.returns import gae
 from rl_training.types import Act, Array, SpaceInfo
+
+S = TypeVar("S", Array, Tensor)
+T = TypeVar("T", Array, Tensor)
 
 
 class OnPolicyLoopConfig(LoopConfig):
@@ -52,24 +56,21 @@ class OnPolicyConfig(AlgorithmConfig):
 
 
 @dataclass(frozen=True)
-class Batch:
-    """The real steps of a rollout, flattened `[N]`, ready for an update."""
+class Batch(Generic[T]):
+    """The real steps of a rollout, flattened `[N]`, ready for an update: arrays, or tensors for autograd."""
 
-    obs: Tensor
-    action: Tensor
-    log_prob: Tensor
-    value: Tensor
-    advantage: Tensor
-    target: Tensor
+    obs: T
+    action: T
+    log_prob: T
+    value: T
+    advantage: T
+    target: T
 
     def __len__(self) -> int:
         return len(self.advantage)
 
-    def take(self, index: Tensor) -> Batch:
-        return Batch(*(getattr(self, name).index_select(0, index) for name in self.__dataclass_fields__))
-
-    def slice(self, start: int, end: int) -> Batch:
-        return Batch(*(getattr(self, name)[start:end] for name in self.__dataclass_fields__))
+    def map(self, function: Callable[[T], S]) -> Batch[S]:
+        return Batch(*(function(getattr(self, name)) for name in self.__dataclass_fields__))
 
 
 def build_network(info: SpaceInfo, model: ModelConfig) -> MLPActorCritic:
@@ -93,6 +94,7 @@ class OnPolicyAlgorithm(Algorithm):
         super().__init__(context.config)
         self.network = (context.model_factory or build_network)(context.info, context.model).to(context.device)
         self.parameters = FlatParameters(self.network.parameters())
+        self.mlp = engine_for(self.network, self.parameters) if context.engine == "auto" else None
         self.distribution = action_distribution(context.info)
         self.device = context.device
         self.policy_rng = context.streams["policy"]
@@ -105,10 +107,14 @@ class OnPolicyAlgorithm(Algorithm):
         )
 
     def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act:
-        params, value = self._forward(self._normalize(obs))
+        obs = self._normalize(obs)
         if not explore:
-            return Act(self.distribution.mode(params), carry)
-        action, log_prob = self.distribution.sample(params, self.policy_rng)
+            return Act(self.distribution.mode(self._forward(obs)[0]), carry)
+        if self.mlp is not None:
+            action, log_prob, value = self.mlp.sample(obs, self.policy_rng)
+        else:
+            params, value = self._forward(obs)
+            action, log_prob = self.distribution.sample(params, self.policy_rng)
         return Act(action, carry, {"log_prob": log_prob, "value": value})
 
     def _normalize(self, obs: Array) -> Array:
@@ -121,9 +127,13 @@ class OnPolicyAlgorithm(Algorithm):
 
     def _tensor(self, array: Array) -> Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
-        return tensor.float() if tensor.dtype in (torch.float64, torch.uint8) else tensor
+        return tensor.float() if tensor.dtype == torch.uint8 else tensor
 
-    def prepare(self, rollout: Rollout) -> Batch:
+    def tensors(self, batch: Batch[Array]) -> Batch[Tensor]:
+        """For autograd, on the network's device."""
+        return batch.map(self._tensor)
+
+    def prepare(self, rollout: Rollout) -> Batch[Array]:
         """Advantages and value targets of the rollout's real steps; the running statistics move here, once."""
         cfg, real = self.cfg, rollout.real
         obs = self._normalize(rollout.obs)
@@ -145,16 +155,23 @@ class OnPolicyAlgorithm(Algorithm):
             gae_lambda=cfg.gae_lambda,
         )
         columns = (obs, rollout.action, rollout.extras["log_prob"], value, advantage, advantage + value)
-        return Batch(*(self._tensor(column[real]) for column in columns))
+        return Batch(*(column[real] for column in columns))
 
-    def descend(self, loss: Tensor) -> float:
-        """One optimiser step down the gradient of a loss; gives the gradient's norm before clipping."""
+    def differentiate(self, loss: Tensor) -> None:
+        """Leave the gradient of a loss in the flat buffer."""
         self.parameters.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+
+    def descend(self) -> float:
+        """One optimiser step down the gradient in the flat buffer; gives its norm before clipping."""
         norm = self.parameters.clip_grad_norm(self.cfg.max_grad_norm)
         self.optimizer.step(self.cfg.learning_rate)
         self.n_updates += 1
         return norm
+
+    @property
+    def engine(self) -> str:
+        return "autograd" if self.mlp is None else "mlp"
 
     def policy_state(self) -> dict[str, Tensor]:
         state = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}

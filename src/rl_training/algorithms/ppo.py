@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, ModelConfig, setting
-from rl_training.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, OnPolicyLoopConfig
+from rl_training.algorithms.on_policy import Batch, OnPolicyAlgorithm, OnPolicyConfig, OnPolicyLoopConfig
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatAdam
+from rl_training.models.mlp_engine import ActorCriticEngine
+from rl_training.ops.kernels import heads
 from rl_training.ops.policy import approximate_kl, clip_fraction, clipped_policy_loss, standardize
 from rl_training.ops.value import clipped_value_loss, explained_variance, value_loss
-from rl_training.types import Capabilities, Metrics
+from rl_training.types import Array, Capabilities, Metrics
 
 
 class PPOConfig(OnPolicyConfig):
     """maximise E[min(r A, clip(r, 1 - c, 1 + c) A)] + ent_coef H - vf_coef (V - target)^2 / 2"""
 
     batch_size: int = setting(64, "Samples in a minibatch.", ge=1, probe=5)
-    n_epochs: int = setting(10, "Passes over each rollout.", ge=1, probe=2)
+    n_epochs: int = setting(10, "Passes over each rollout.", ge=1, probe=3)
     clip_coef: float = setting(
         0.2, "The probability ratio is kept within 1 +- this.", aliases=["clip_range"], ge=0.0, report=True, probe=1e-4
     )
@@ -53,38 +57,67 @@ class PPO(OnPolicyAlgorithm):
         cfg = self.cfg
         data = self.prepare(batch)
         rows: list[tuple[float, ...]] = []
-        stopped = False
-        for _ in range(cfg.n_epochs):
-            shuffled = data.take(torch.from_numpy(self.batch_rng.permutation(len(data))).to(self.device))
+        for shuffled in self._epochs(data):
             for start in range(0, len(data), cfg.batch_size):
-                mini = shuffled.slice(start, start + cfg.batch_size)
-                params, value = self.network(mini.obs)
-                log_ratio = self.distribution.log_prob(params, mini.action) - mini.log_prob
-                entropy = self.distribution.entropy(params)
-                if cfg.clip_range_vf is None:
-                    value_error = value_loss(value, mini.target)
-                else:
-                    value_error = clipped_value_loss(value, mini.value, mini.target, cfg.clip_range_vf)
-                advantage = standardize(mini.advantage) if cfg.normalize_advantage else mini.advantage
-                loss, policy = ppo_loss(log_ratio, advantage, entropy, value_error, cfg)
-                with torch.no_grad():
-                    kl = approximate_kl(log_ratio)
-                    clipped = clip_fraction(log_ratio, cfg.clip_coef)
-                    seen = torch.stack([policy, value_error, entropy.mean(), kl, clipped]).tolist()
+                seen = self._gradient(shuffled.map(lambda column: column[start : start + cfg.batch_size]))  # noqa: B023
                 # Looked at before the step: the update that would leave the trust region is not made.
-                stopped = cfg.target_kl is not None and seen[3] > 1.5 * cfg.target_kl
-                if stopped:
+                if cfg.target_kl is not None and seen[3] > 1.5 * cfg.target_kl:
                     break
-                rows.append((*seen, self.descend(loss)))
-            if stopped:
-                break
+                rows.append((*seen, self.descend()))
+            else:
+                continue
+            break
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
         means = np.mean(rows, axis=0) if rows else np.zeros(len(names))
         return dict(zip(names, means.tolist(), strict=True)) | {
-            "explained_variance": explained_variance(data.value.cpu().numpy(), data.target.cpu().numpy()),
+            "explained_variance": explained_variance(data.value, data.target),
             "minibatch_updates": float(len(rows)),
             "n_updates": float(self.n_updates),
         }
+
+    def _epochs(self, data: Batch[Array]) -> Iterator[Batch[Array]]:
+        for _ in range(self.cfg.n_epochs):
+            order = self.batch_rng.permutation(len(data))
+            yield data.map(lambda column: column.take(order, axis=0))  # noqa: B023
+
+    def _gradient(self, mini: Batch[Array]) -> tuple[float, ...]:
+        """Leave the gradient of a minibatch in the flat buffer; gives its losses, entropy, KL and clip fraction."""
+        return self._autograd(mini) if self.mlp is None else self._closed_form(self.mlp, mini)
+
+    def _autograd(self, mini: Batch[Array]) -> tuple[float, ...]:
+        cfg, data = self.cfg, self.tensors(mini)
+        params, value = self.network(data.obs)
+        log_ratio = self.distribution.log_prob(params, data.action) - data.log_prob
+        entropy = self.distribution.entropy(params)
+        if cfg.clip_range_vf is None:
+            value_error = value_loss(value, data.target)
+        else:
+            value_error = clipped_value_loss(value, data.value, data.target, cfg.clip_range_vf)
+        advantage = standardize(data.advantage) if cfg.normalize_advantage else data.advantage
+        loss, policy = ppo_loss(log_ratio, advantage, entropy, value_error, cfg)
+        self.differentiate(loss)
+        with torch.no_grad():
+            kl, clipped = approximate_kl(log_ratio), clip_fraction(log_ratio, cfg.clip_coef)
+            return tuple(torch.stack([policy, value_error, entropy.mean(), kl, clipped]).tolist())
+
+    def _closed_form(self, mlp: ActorCriticEngine, mini: Batch[Array]) -> tuple[float, ...]:
+        cfg = self.cfg
+        log_prob, entropy, value = mlp.evaluate(mini.obs, mini.action)
+        d_log_prob, d_value, advantage = np.empty((3, len(mini)), np.float32)
+        if cfg.normalize_advantage:
+            heads.standardize_kernel(mini.advantage, advantage)
+        else:
+            advantage = mini.advantage
+        policy, kl, clipped = heads.ppo_policy_gradient(log_prob, mini.log_prob, advantage, cfg.clip_coef, d_log_prob)
+        if cfg.clip_range_vf is None:
+            value_error = heads.value_gradient(value, mini.target, cfg.vf_coef, d_value)
+        else:
+            value_error = heads.clipped_value_gradient(
+                value, mini.value, mini.target, cfg.clip_range_vf, cfg.vf_coef, d_value
+            )
+        mean_entropy = float(entropy.mean())
+        mlp.backward(d_log_prob, -cfg.ent_coef / len(mini), d_value)
+        return float(policy), value_error, mean_entropy, float(kl), float(clipped)
 
 
 SPEC = AlgorithmSpec(

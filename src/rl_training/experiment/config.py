@@ -18,6 +18,7 @@ from yaml import YAMLError
 from rl_training.algorithms.base import AlgorithmConfig, AlgorithmSpec, ConfigPart, LoopConfig, ModelConfig
 from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_of
 from rl_training.experiment.presets import preset_names, preset_path
+from rl_training.experiment.references import is_reference
 from rl_training.experiment.registry import REGISTRY, load_spec, suggest
 from rl_training.experiment.schedules import Control, ScheduleError, parse_control
 from rl_training.experiment.settings import RunConfig
@@ -94,7 +95,7 @@ def _read_target(target: str | Path | Mapping[str, Any]) -> tuple[str, dict[str,
     path = preset_path(name) or (Path(name) if Path(name).is_file() else None)
     if path is not None:
         return name, _read_yaml(path)
-    if name in REGISTRY:
+    if name in REGISTRY or is_reference(name):
         return name, {"algo": name}
     if name.endswith((".yaml", ".yml")):
         raise UserError(f"{name}: there is no such file")

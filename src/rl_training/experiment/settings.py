@@ -47,6 +47,9 @@ class RunConfig(ConfigPart):
     algo: str = setting("ppo", "A registered algorithm, or `module:SPEC` of your own.")
     env_id: str = Field(description="A Gymnasium id, or `module:function` that makes an environment.")
     env_kwargs: dict[str, Any] = setting({}, "Arguments of the environment.")
+    vectorization: Literal["auto", "native", "sync", "async"] = setting(
+        "auto", "How environments are stepped together; `auto` is native where one is registered, else sync."
+    )
     num_envs: int = setting(8, "Environments that are stepped together.", ge=1)
     seed: int = setting(0, "Seed of everything random in the run.", ge=0)
     total_timesteps: int = setting(100_000, "Environment steps of the run.", ge=1)
@@ -60,7 +63,10 @@ class RunConfig(ConfigPart):
     log_interval: int = setting(1_000, "Write metrics whenever this many steps have passed.", ge=1)
     output_dir: str = setting("runs", "Folder in which the run's folder is made.")
     device: str = setting("auto", "`auto`, `cpu`, `cuda` or `cuda:1`.")
-    threads: int = setting(1, "Threads of torch. More than one pays for wide networks on a quiet machine.", ge=1)
+    engine: Literal["auto", "autograd"] = setting("auto", "`auto` takes the fast path of small MLPs on a CPU.")
+    threads: int = setting(
+        1, "Threads of torch and BLAS. More than one pays for wide networks on a quiet machine.", ge=1
+    )
     stretch_schedules: bool = setting(False, "Let a resumed run with more steps stretch its schedules over them.")
     callbacks: tuple[str, ...] = setting((), "Callbacks of yours, each `module:Name`.")
     tags: tuple[str, ...] = setting((), "Words to find the run by.")

@@ -34,8 +34,8 @@ class RunningMoments:
 
     def state_dict(self) -> dict[str, Tensor]:
         return {
-            "mean": torch.from_numpy(self.mean.copy()),
-            "var": torch.from_numpy(self.var.copy()),
+            "mean": torch.tensor(self.mean, dtype=torch.float64),
+            "var": torch.tensor(self.var, dtype=torch.float64),
             "count": torch.tensor(self.count, dtype=torch.float64),
         }
 

@@ -15,6 +15,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from rl_training.algorithms.base import LoopConfig
 from rl_training.experiment.references import is_reference, resolve_reference
 from rl_training.experiment.registry import suggest
+from rl_training.experiment.settings import RunConfig
 from rl_training.types import Array, SpaceInfo, UserError
 
 EnvFactory = Callable[..., Any]
@@ -69,11 +70,10 @@ NATIVE: dict[str, Callable[..., VectorEnv[Any, Any, Any]]] = {
 class EnvMaker:
     """Makes the environments of a run: for learning (`vector`) and for judging (`judged`)."""
 
-    def __init__(
-        self, env_id: str, env_kwargs: Mapping[str, Any], loop: LoopConfig, factory: EnvFactory | None = None
-    ) -> None:
-        self.env_id = env_id
-        self.env_kwargs = dict(env_kwargs)
+    def __init__(self, settings: RunConfig, loop: LoopConfig, factory: EnvFactory | None = None) -> None:
+        self.env_id = env_id = settings.env_id
+        self.env_kwargs = dict(settings.env_kwargs)
+        self.vectorization = settings.vectorization
         self.loop = loop
         if factory is None and is_reference(env_id):
             factory = resolve_reference(env_id, key="env_id")
@@ -114,7 +114,7 @@ class EnvMaker:
     def _vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         if self.makes_vectors:
             return self._made_vector(num_envs)
-        mode = self.loop.vectorization
+        mode = self.vectorization
         native = self._native()
         if mode == "native" and native is None:
             raise UserError(f"vectorization='native': {self.env_id} has no native vector environment; use auto or sync")

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from rl_training.algorithms.base import Algorithm, Context, setting_extra
 from rl_training.experiment.config import Config, load_config
@@ -244,7 +245,7 @@ class Run:
             "config": self.config.flat(),
             "spaces": self.info.to_dict(),
             "versions": versions(),
-            "engine": "autograd",
+            "engine": self.algorithm.engine,
             "threads": torch.get_num_threads(),
             "resume": "exact" if self.exact else "restarted",
             "eval": self.eval_metrics,
@@ -297,15 +298,18 @@ def build(config: Config, *, env_factory: EnvFactory | None = None, callbacks: S
     """Everything a run needs, in memory: the last place where a mistake in a config can surface."""
     device = _device(config.run.device)
     torch.set_num_threads(config.run.threads)
+    threadpool_limits(config.run.threads, user_api="blas")  # NumPy's own threads: a busy machine makes them crawl
     streams = make_streams(config.run.seed)
-    maker = EnvMaker(config.run.env_id, config.run.env_kwargs, config.loop, env_factory)
+    maker = EnvMaker(config.run, config.loop, env_factory)
     envs = maker.vector(config.run.num_envs)
     info = describe_spaces(envs.single_observation_space, envs.single_action_space, config.run.env_id)
     _check_capabilities(config, info)
     factory = None if config.model.model == "mlp" else resolve_reference(config.model.model, key="model")
-    context = Context(info, config.algorithm, config.model, config.run.num_envs, device, streams, factory)
+    context = Context(
+        info, config.algorithm, config.model, config.run.num_envs, device, streams, factory, config.run.engine
+    )
     algorithm = config.spec.build(context)
-    collector = Collector(envs, info, streams["env"], reward_clip=getattr(config.loop, "reward_clip", None))
+    collector = Collector(envs, info, streams["env"], reward_clip=config.loop.reward_clip)
     loop = resolve_reference(LOOPS[config.spec.family], key="family")(algorithm, collector, config.loop)
     users = [*(_callback(reference) for reference in config.run.callbacks), *callbacks]
     ordered = [

@@ -110,6 +110,8 @@ def _differences(meta: dict[str, Any], run: Run) -> list[str]:
             notes.append(f"{package} is {now}, was {then}: the rest of the run may differ in its last bits")
     if meta["threads"] != torch.get_num_threads():
         notes.append(f"threads is {torch.get_num_threads()}, was {meta['threads']}: results may differ in last bits")
+    if meta["engine"] != run.algorithm.engine:
+        notes.append(f"engine is {run.algorithm.engine}, was {meta['engine']}: results may differ in last bits")
     if not run.exact:
         notes.append("the environments could not be brought back exactly: their episodes start again")
     return notes

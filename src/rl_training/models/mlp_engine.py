@@ -1,0 +1,231 @@
+"""Explicit forward and backward of MLPs on the flat buffer: the fast path of small networks on a CPU.
+
+Autograd spends most of a small network's time on bookkeeping. Here the layers are NumPy views of the parameters and
+of their gradients, every intermediate lives in an array that is made once, and the loss says its own gradient.
+A test holds every path equal to autograd.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from rl_training.models.flat import FlatParameters
+from rl_training.models.mlp_actor_critic import MLPActorCritic
+from rl_training.models.torso import MLP
+from rl_training.ops.kernels import acting, heads, jit
+from rl_training.types import Array
+
+KINDS: dict[type[nn.Module], int] = {nn.Tanh: acting.TANH, nn.ReLU: acting.RELU, nn.SiLU: acting.SILU}
+
+
+@jit
+def _tanh_backward(output: Array, d_output: Array) -> None:
+    h, d = output.reshape(-1), d_output.reshape(-1)
+    for i in range(h.size):
+        d[i] *= np.float32(1.0) - h[i] * h[i]
+
+
+@jit
+def _relu_backward(output: Array, d_output: Array) -> None:
+    h, d = output.reshape(-1), d_output.reshape(-1)
+    for i in range(h.size):
+        d[i] = d[i] if h[i] > 0.0 else np.float32(0.0)
+
+
+@jit
+def _silu_backward(output: Array, gates: Array, d_output: Array) -> None:
+    h, gate, d = output.reshape(-1), gates.reshape(-1), d_output.reshape(-1)
+    for i in range(h.size):
+        d[i] *= gate[i] + h[i] * (np.float32(1.0) - gate[i])
+
+
+class Workspace:
+    """Contiguous arrays `[*stack, rows, width]` that are views of memory which only ever grows."""
+
+    def __init__(self, stack: tuple[int, ...], widths: Sequence[int]) -> None:
+        self._stack = stack
+        self._widths = list(widths)
+        self._memory = [np.empty(0, np.float32) for _ in widths]
+        self.rows = 0
+        self.arrays: list[Array] = []
+
+    def resize(self, rows: int) -> None:
+        if rows == self.rows:
+            return
+        self.rows, self.arrays = rows, []
+        for index, width in enumerate(self._widths):
+            shape = (*self._stack, rows, width)
+            size = math.prod(shape)
+            if size > self._memory[index].size:
+                self._memory[index] = np.empty(size, np.float32)
+            self.arrays.append(self._memory[index][:size].reshape(shape))
+
+
+class MLPEngine:
+    """One MLP, or a stack of equal ones where the parameters have a leading axis: `[..., out, in]` and `[..., out]`.
+
+    `forward` takes `[..., N, in]`. `backward` takes the gradient of what `forward` gave, overwrites the gradients of
+    the parameters, and gives that of the input if it is asked to. What both give is only valid until the next call.
+    """
+
+    def __init__(
+        self, layers: Sequence[tuple[Array, Array]], gradients: Sequence[tuple[Array, Array]], kind: int
+    ) -> None:
+        """Weights and biases of every layer, and the arrays that take their gradients."""
+        self.weights = [weight for weight, _ in layers]
+        self.biases = [bias[..., None, :] for _, bias in layers]
+        self.d_weights = [weight for weight, _ in gradients]
+        self.d_biases = [bias[..., None, :] for _, bias in gradients]
+        self.kind = kind
+        stack, widths = self.weights[0].shape[:-2], [weight.shape[-2] for weight in self.weights]
+        self._outputs = Workspace(stack, widths)
+        self._gradients = Workspace(stack, widths[:-1])
+        # silu(z) = z * gate(z): its derivative cannot be told from its output alone.
+        self._gates = Workspace(stack, widths[:-1] if kind == acting.SILU else [])
+        self._x: Array = np.zeros(0)
+
+    def forward(self, x: Array) -> Array:
+        self._x = x
+        for workspace in (self._outputs, self._gradients, self._gates):
+            workspace.resize(x.shape[-2])
+        for layer, out in enumerate(self._outputs.arrays):
+            np.matmul(x, self.weights[layer].swapaxes(-1, -2), out=out)
+            out += self.biases[layer]
+            if layer < len(self.weights) - 1:
+                self._activate(layer, out)
+            x = out
+        return x
+
+    def backward(self, d_output: Array, *, to_input: bool = False) -> Array | None:
+        ones = np.ones((1, d_output.shape[-2]), np.float32)
+        for layer in range(len(self.weights) - 1, -1, -1):
+            inputs = self._outputs.arrays[layer - 1] if layer else self._x
+            np.matmul(d_output.swapaxes(-1, -2), inputs, out=self.d_weights[layer])
+            np.matmul(ones, d_output, out=self.d_biases[layer])
+            if layer:
+                d_inputs = self._gradients.arrays[layer - 1]
+                np.matmul(d_output, self.weights[layer], out=d_inputs)
+                self._through_activation(layer - 1, d_inputs)
+                d_output = d_inputs
+        return np.matmul(d_output, self.weights[0]) if to_input else None
+
+    def _activate(self, layer: int, out: Array) -> None:
+        if self.kind == acting.TANH:
+            np.tanh(out, out=out)
+        elif self.kind == acting.RELU:
+            np.maximum(out, 0.0, out=out)
+        else:
+            gate = self._gates.arrays[layer]
+            np.tanh(np.multiply(out, 0.5, out=gate), out=gate)  # the logistic function, by way of a fast tanh
+            gate *= 0.5
+            gate += 0.5
+            out *= gate
+
+    def _through_activation(self, layer: int, d_output: Array) -> None:
+        if self.kind == acting.TANH:
+            _tanh_backward(self._outputs.arrays[layer], d_output)
+        elif self.kind == acting.RELU:
+            _relu_backward(self._outputs.arrays[layer], d_output)
+        else:
+            _silu_backward(self._outputs.arrays[layer], self._gates.arrays[layer], d_output)
+
+
+class ActingMLP:
+    """An MLP on a few rows, through one compiled call that reads the flat buffer."""
+
+    def __init__(self, layers: Sequence[nn.Linear], parameters: FlatParameters, kind: int) -> None:
+        self._flat = parameters.data.numpy()
+        self._kind = kind
+        self._sizes = np.array([layers[0].in_features, *(layer.out_features for layer in layers)])
+        offsets = [(layer.weight.storage_offset(), layer.bias.storage_offset()) for layer in layers]
+        self._offsets = np.array(offsets)
+
+    def __call__(self, x: Array) -> Array:
+        """`[B, in]` to `[B, out]`."""
+        out: Array = acting.mlp_rows(self._flat, self._offsets, self._sizes, self._kind, x)
+        return out
+
+
+class ActorCriticEngine:
+    """`MLPActorCritic` without autograd: likelihoods and values of a batch, their gradients, and acting."""
+
+    def __init__(self, network: MLPActorCritic, parameters: FlatParameters) -> None:
+        policy = _linears(network.policy_torso, network.policy_head)
+        value = _linears(network.value_torso, network.value_head)
+        kind = _kind(network.policy_torso)
+        self.policy, self.value = (MLPEngine(_views(net), _gradients(net), kind) for net in (policy, value))
+        self._act_policy, self._act_value = (ActingMLP(net, parameters, kind) for net in (policy, value))
+        self.log_std: Array | None = None
+        if network.log_std is not None:
+            assert network.log_std.grad is not None
+            self.log_std = network.log_std.detach().numpy()
+            self._d_log_std = network.log_std.grad.numpy()
+        self._action: Array = np.zeros(0)
+        self._params: Array = np.zeros(0)
+        self._columns = Workspace((), [1, 1])
+
+    def evaluate(self, obs: Array, action: Array) -> tuple[Array, Array, Array]:
+        """Log-probabilities and entropies of actions, and values, each `[N]`; observations are `[N, ...]`."""
+        x = obs.reshape(len(obs), -1)
+        self._action, self._params = action, self.policy.forward(x)
+        self._columns.resize(len(x))
+        log_prob, entropy = (column[:, 0] for column in self._columns.arrays)
+        if self.log_std is None:
+            heads.categorical_forward(self._params, action, log_prob, entropy)
+        else:
+            heads.gaussian_forward(self._params, self.log_std, action, log_prob, entropy)
+        return log_prob, entropy, self.value.forward(x)[:, 0]
+
+    def backward(self, d_log_prob: Array, d_entropy: float, d_value: Array) -> None:
+        """Write the gradients of all parameters, given those of what `evaluate` gave (the entropy's is one for all)."""
+        entropy = self._columns.arrays[1][:, 0]
+        if self.log_std is None:
+            heads.categorical_backward(self._params, self._action, entropy, d_log_prob, d_entropy)
+        else:
+            heads.gaussian_backward(self._params, self.log_std, self._action, d_log_prob, d_entropy, self._d_log_std)
+        self.policy.backward(self._params)
+        self.value.backward(d_value[:, None])
+
+    def rows(self, obs: Array) -> tuple[Array, Array]:
+        """Policy outputs `[B, A]` and values `[B]` for a few observations."""
+        x = obs.reshape(len(obs), -1)
+        return self._act_policy(x), self._act_value(x)[:, 0]
+
+    def sample(self, obs: Array, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+        """Actions, their log-probabilities, and values."""
+        params, value = self.rows(obs)
+        if self.log_std is None:
+            return *acting.sample_categorical(params, rng.random(len(params))), value
+        noise = rng.standard_normal(params.shape, dtype=np.float32)
+        return *acting.sample_gaussian(params, self.log_std, noise), value
+
+
+def _linears(torso: MLP, head: nn.Linear) -> list[nn.Linear]:
+    return [layer for layer in (*torso, head) if isinstance(layer, nn.Linear)]
+
+
+def _kind(torso: MLP) -> int:
+    return next((KINDS[type(layer)] for layer in torso if type(layer) in KINDS), acting.TANH)
+
+
+def _views(layers: Sequence[nn.Linear]) -> list[tuple[Array, Array]]:
+    return [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in layers]
+
+
+def _gradients(layers: Sequence[nn.Linear]) -> list[tuple[Array, Array]]:
+    grads = [(layer.weight.grad, layer.bias.grad) for layer in layers]
+    return [(weight.numpy(), bias.numpy()) for weight, bias in grads if weight is not None and bias is not None]
+
+
+def engine_for(network: nn.Module, parameters: FlatParameters) -> ActorCriticEngine | None:
+    """The engine of a network that it covers: the default MLP with float32 weights on a CPU."""
+    data = parameters.data
+    if type(network) is not MLPActorCritic or data.device.type != "cpu" or data.dtype != torch.float32:
+        return None
+    covered = all(type(layer) in KINDS or isinstance(layer, nn.Linear) for layer in network.policy_torso)
+    return ActorCriticEngine(network, parameters) if covered else None

@@ -1,0 +1,148 @@
+"""Losses with closed-form gradients, in two halves: what a loss wants of log-probabilities, entropies and values, and
+what that means for the numbers a network gave. Each has its readable torch form in `rl_training.ops`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rl_training.ops.kernels import jit
+from rl_training.types import Array
+
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+@jit
+def categorical_forward(logits: Array, action: Array, log_prob: Array, entropy: Array) -> None:
+    """Turn `logits` `[B, A]` into log-probabilities in place; write those of `action` and the entropies `[B]`."""
+    for b in range(logits.shape[0]):
+        highest = logits[b].max()
+        total = 0.0
+        for a in range(logits.shape[1]):
+            total += math.exp(logits[b, a] - highest)
+        shift = highest + math.log(total)
+        bonus = 0.0
+        for a in range(logits.shape[1]):
+            logits[b, a] -= shift
+            bonus -= math.exp(logits[b, a]) * logits[b, a]
+        log_prob[b] = logits[b, action[b]]
+        entropy[b] = bonus
+
+
+@jit
+def categorical_backward(log_probs: Array, action: Array, entropy: Array, d_log_prob: Array, d_entropy: float) -> None:
+    """Turn the log-probabilities of `categorical_forward` into the gradient of the logits, in place."""
+    for b in range(log_probs.shape[0]):
+        for a in range(log_probs.shape[1]):
+            log_p = log_probs[b, a]
+            p = math.exp(log_p)
+            chosen = 1.0 if action[b] == a else 0.0
+            log_probs[b, a] = d_log_prob[b] * (chosen - p) - d_entropy * p * (log_p + entropy[b])
+
+
+@jit
+def gaussian_forward(mean: Array, log_std: Array, action: Array, log_prob: Array, entropy: Array) -> None:
+    """Log-probabilities and entropies `[B]` of `action` under means `[B, D]` and log deviations `[D]`."""
+    bonus = 0.0
+    for d in range(log_std.size):
+        bonus += log_std[d] + 0.5 + _HALF_LOG_2PI
+    for b in range(mean.shape[0]):
+        total = 0.0
+        for d in range(mean.shape[1]):
+            noise = (action[b, d] - mean[b, d]) * math.exp(-log_std[d])
+            total -= 0.5 * noise * noise + log_std[d] + _HALF_LOG_2PI
+        log_prob[b] = total
+        entropy[b] = bonus
+
+
+@jit
+def gaussian_backward(
+    mean: Array, log_std: Array, action: Array, d_log_prob: Array, d_entropy: float, d_log_std: Array
+) -> None:
+    """Turn `mean` into its gradient in place, and write that of `log_std` `[D]`."""
+    for d in range(mean.shape[1]):
+        inverse = math.exp(-log_std[d])
+        total = 0.0
+        for b in range(mean.shape[0]):
+            noise = (action[b, d] - mean[b, d]) * inverse
+            mean[b, d] = d_log_prob[b] * noise * inverse
+            total += d_log_prob[b] * (noise * noise - 1.0) + d_entropy
+        d_log_std[d] = total
+
+
+@jit
+def ppo_policy_gradient(
+    log_prob: Array, old_log_prob: Array, advantage: Array, clip: float, d_log_prob: Array
+) -> Array:
+    """The clipped surrogate's gradient; gives its loss, the approximate KL and the share of clipped samples."""
+    count = log_prob.size
+    loss = kl = clipped = 0.0
+    for b in range(count):
+        log_ratio = np.float64(log_prob[b]) - old_log_prob[b]
+        ratio = math.exp(log_ratio)
+        kept = min(max(ratio, 1.0 - clip), 1.0 + clip)
+        plain, bounded = ratio * advantage[b], kept * advantage[b]
+        loss -= min(plain, bounded)
+        kl += ratio - 1.0 - log_ratio
+        if abs(ratio - 1.0) > clip:
+            clipped += 1.0
+        # Where the bounded term is the smaller one, the ratio is outside the interval and nothing pulls on it.
+        d_log_prob[b] = -plain / count if plain <= bounded else 0.0
+    return np.array([loss / count, kl / count, clipped / count])
+
+
+@jit
+def plain_policy_gradient(log_prob: Array, advantage: Array, d_log_prob: Array) -> float:
+    """The likelihood-ratio gradient; gives its loss."""
+    loss = 0.0
+    for b in range(log_prob.size):
+        loss -= log_prob[b] * advantage[b]
+        d_log_prob[b] = -advantage[b] / log_prob.size
+    return loss / log_prob.size
+
+
+@jit
+def value_gradient(value: Array, target: Array, weight: float, d_value: Array) -> float:
+    """The gradient of `weight` times half the mean squared error; gives the loss without the weight."""
+    loss = 0.0
+    for b in range(value.size):
+        error = np.float64(value[b]) - target[b]
+        loss += 0.5 * error * error
+        d_value[b] = weight * error / value.size
+    return loss / value.size
+
+
+@jit
+def clipped_value_gradient(
+    value: Array, old_value: Array, target: Array, clip: float, weight: float, d_value: Array
+) -> float:
+    """The same for the larger of the plain error and that of a value kept within `clip` of the old one."""
+    loss = 0.0
+    for b in range(value.size):
+        error = np.float64(value[b]) - target[b]
+        moved = np.float64(value[b]) - old_value[b]
+        kept = old_value[b] + min(max(moved, -clip), clip) - target[b]
+        if error * error >= kept * kept:
+            loss += 0.5 * error * error
+            d_value[b] = weight * error / value.size
+        else:
+            loss += 0.5 * kept * kept
+            d_value[b] = weight * kept / value.size if abs(moved) <= clip else 0.0
+    return loss / value.size
+
+
+@jit
+def standardize_kernel(advantage: Array, out: Array) -> None:
+    """Zero mean and unit deviation; a single sample is left as it is."""
+    count = advantage.size
+    mean = 0.0
+    for b in range(count):
+        mean += advantage[b]
+    mean /= count
+    squares = 0.0
+    for b in range(count):
+        squares += (advantage[b] - mean) ** 2
+    scale = 1.0 / (math.sqrt(squares / (count - 1)) + 1e-8) if count > 1 else 1.0
+    for b in range(count):
+        out[b] = (advantage[b] - mean) * scale if count > 1 else advantage[b]

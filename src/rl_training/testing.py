@@ -1,0 +1,243 @@
+"""The contract of an algorithm, as checks that anyone can run: `check_algorithm("ppo")`, or `"my_pkg:SPEC"`.
+
+Each check trains for a few updates on a tiny environment and raises an AssertionError that says what is broken.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.algorithms.base import ConfigPart, ModelConfig, setting_extra
+from rl_training.experiment.config import Config, load_config
+from rl_training.experiment.registry import load_spec
+from rl_training.runtime.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rl_training.runtime.train import WALL_CLOCK, Run, build
+from rl_training.types import SpaceInfo, UserError
+
+_UPDATES = 2
+_ACTION_KINDS = ("discrete", "continuous")
+# Small enough for a check to take a fraction of a second; an algorithm takes those that it knows.
+_TINY = {"n_steps": 6, "batch_size": 4, "n_epochs": 2, "hidden_sizes": [16]}
+
+
+class TinyEnv(gym.Env[Any, Any]):
+    """A noisy walk on a line towards 0, which terminates at its ends and is truncated after a while."""
+
+    def __init__(self, actions: str = "discrete") -> None:
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        self.action_space = (
+            gym.spaces.Discrete(3) if actions == "discrete" else gym.spaces.Box(-1.0, 2.0, (2,), np.float32)
+        )
+        self._position, self._time = 0.0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._position, self._time = float(self.np_random.normal()), 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        push = (
+            float(action) - 1.0 if isinstance(self.action_space, gym.spaces.Discrete) else float(action[0] - action[1])
+        )
+        self._position += 0.5 * push + 0.2 * float(self.np_random.normal())
+        self._time += 1
+        return self._obs(), -abs(self._position) - 0.1 * push**2, abs(self._position) > 2.0, self._time >= 7, {}
+
+    def _obs(self) -> Any:
+        return np.array([self._position, self._position**2, self._time / 7.0], np.float32)
+
+
+class LinearActorCritic(nn.Module):
+    """The smallest network of one's own that `model: module:Name` accepts."""
+
+    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
+        super().__init__()
+        params = info.action_size * (1 if info.action_kind == "discrete" else 2)
+        self.layer = nn.Linear(math.prod(info.obs_shape), params + 1)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        out = self.layer(obs.flatten(1))
+        return out[:, :-1], out[:, -1]
+
+
+def differences(a: Any, b: Any, where: str = "") -> list[str]:
+    """The places at which two nested states are not equal to the bit, wall-clock metrics aside."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        same = a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0))
+        return [] if same else [where]
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        keys = sorted((a.keys() | b.keys()) - {*WALL_CLOCK, "metrics_length"}, key=str)
+        found = [f"{where}.{key}" for key in keys if (key in a) != (key in b)]
+        return found + [
+            d for key in keys if key in a and key in b for d in differences(a[key], b[key], f"{where}.{key}")
+        ]
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        if len(a) != len(b):
+            return [f"{where} (lengths {len(a)} and {len(b)})"]
+        return [d for i, (x, y) in enumerate(zip(a, b, strict=True)) for d in differences(x, y, f"{where}[{i}]")]
+    return [] if a == b or (a != a and b != b) else [f"{where} ({a!r} and {b!r})"]
+
+
+def checkpoint_differences(a: Checkpoint, b: Checkpoint) -> list[str]:
+    """Where two checkpoints of one moment differ: weights, optimisers, counters, random streams, environments."""
+    return [
+        *differences(a.policy, b.policy, "policy"),
+        *differences(a.state, b.state, "state"),
+        *differences(a.envs, b.envs, "envs"),
+    ]
+
+
+def tiny_config(algo: str, actions: str | None = None, **values: Any) -> Config:
+    """A config of the algorithm for a few quick updates on `TinyEnv`."""
+    spec = load_spec(algo)
+    known = {name for part in (spec.config, spec.loop, spec.model) for name in part.model_fields}
+    base: dict[str, Any] = {
+        "algo": algo,
+        "env_id": "rl_training.testing:TinyEnv",
+        "env_kwargs": {"actions": actions or spec.capabilities.actions[0]},
+        "num_envs": 2,
+        "total_timesteps": 1_000,
+        "eval_episodes": 2,
+    }
+    return load_config(base | {name: value for name, value in _TINY.items() if name in known}, **values)
+
+
+def _started(config: Config) -> Run:
+    run = build(config)
+    run.start()
+    return run
+
+
+def _advanced(run: Run, updates: int = _UPDATES) -> Checkpoint:
+    for _ in range(updates):
+        run.advance()
+    return run.snapshot()
+
+
+def _trained(config: Config, updates: int = _UPDATES) -> Checkpoint:
+    run = _started(config)
+    try:
+        return _detached(_advanced(run, updates))
+    finally:
+        run.close()
+
+
+def _detached(checkpoint: Checkpoint) -> Checkpoint:
+    """A copy that later updates do not change."""
+    with tempfile.TemporaryDirectory() as folder:
+        return read_checkpoint(write_checkpoint(Path(folder) / "step_0", checkpoint))
+
+
+def check_trains(algo: str) -> None:
+    """It updates on every kind of actions that it says it can; numbers stay finite; coefficients are reported."""
+    spec = load_spec(algo)
+    for actions in _ACTION_KINDS:
+        config = tiny_config(algo, actions)
+        if actions not in spec.capabilities.actions:
+            try:
+                build(config)
+            except UserError:
+                continue
+            raise AssertionError(f"{algo} was built for {actions} actions, which it does not claim to handle")
+        run = _started(config)
+        before = _detached(run.snapshot())
+        after = _advanced(run)
+        run.close()
+        assert differences(before.policy, after.policy), f"{algo}: training left the {actions} policy as it was"
+        for name, value in run.metrics.items():
+            assert math.isfinite(value), f"{algo}: metric {name} is {value}"
+        for name in spec.config.model_fields:
+            if setting_extra(spec.config, name).get("report"):
+                expected = getattr(config.algorithm, name)
+                assert run.metrics.get(name) == expected, f"{algo}: {name} is not in the metrics as {expected}"
+
+
+def check_resumes(algo: str) -> None:
+    """Saved, loaded and continued equals never stopped, to the bit."""
+    for actions in load_spec(algo).capabilities.actions:
+        config = tiny_config(algo, actions)
+        straight = _started(config)
+        saved = _detached(_advanced(straight))
+        resumed = build(config)
+        resumed.load(saved)
+        found = checkpoint_differences(_advanced(straight), _advanced(resumed))
+        straight.close()
+        resumed.close()
+        assert not found, f"{algo}: resuming changed {found[:5]}"
+
+
+def check_deterministic(algo: str) -> None:
+    """One seed gives one run; another seed gives another."""
+    first, again = (_trained(tiny_config(algo)) for _ in range(2))
+    found = checkpoint_differences(first, again)
+    assert not found, f"{algo}: two runs of one seed differ in {found[:5]}"
+    assert differences(first.policy, _trained(tiny_config(algo, seed=1)).policy), f"{algo}: the seed has no effect"
+
+
+def check_evaluation_is_invisible(algo: str) -> None:
+    """Evaluating between updates changes nothing that training can see."""
+    quiet, judged = _started(tiny_config(algo)), _started(tiny_config(algo))
+    for _ in range(_UPDATES):
+        quiet.advance()
+        judged.evaluate(2)
+        judged.advance()
+        judged.evaluate(3)
+    found = checkpoint_differences(quiet.snapshot(), judged.snapshot())
+    first, second = judged.evaluate(2), judged.evaluate(2)
+    quiet.close()
+    judged.close()
+    assert not found, f"{algo}: evaluation changed {found[:5]}"
+    assert first == second, f"{algo}: two evaluations of one policy differ"
+
+
+def check_settings_are_live(algo: str) -> None:
+    """Every setting of the algorithm, its model and its loop changes what happens."""
+    spec = load_spec(algo)
+    dead = []
+    for part in (spec.config, spec.loop, spec.model):
+        for name in part.model_fields:
+            conditions = dict(setting_extra(part, name)["live_when"])
+            actions = conditions.pop("actions", None)
+            base = tiny_config(algo, actions, **conditions)
+            changed = tiny_config(algo, actions, **conditions, **{name: _another_value(part, name, base)})
+            if not _behaves_differently(_trained(base), _trained(changed)):
+                dead.append(name)
+    assert not dead, f"{algo}: these settings change nothing: {', '.join(dead)}"
+
+
+def _behaves_differently(a: Checkpoint, b: Checkpoint) -> bool:
+    """In weights, optimisers or what the environments did; a metric that only repeats a setting is no effect."""
+    learned = differences((a.policy, a.state["algorithm"]), (b.policy, b.state["algorithm"]))
+    return bool(learned or differences(a.envs, b.envs))
+
+
+def _another_value(part: type[ConfigPart], name: str, config: Config) -> Any:
+    probe = setting_extra(part, name)["probe"]
+    value = config.flat()[name]
+    if probe is not None:
+        assert probe != value, f"the probe of {name} is the value that it has anyway"
+        return probe
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    assert isinstance(value, float), f"{name} needs a probe: no other value can be guessed from {value!r}"
+    return value * 0.5 if value else 0.1
+
+
+CHECKS = (check_trains, check_resumes, check_deterministic, check_evaluation_is_invisible, check_settings_are_live)
+
+
+def check_algorithm(algo: str) -> None:
+    """Every check, for a registered algorithm or a SPEC of one's own given as `module:SPEC`."""
+    for check in CHECKS:
+        check(algo)

@@ -1,0 +1,38 @@
+"""The contract over the whole registry, with no opt-outs, and the presets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rl_training.experiment.config import load_config
+from rl_training.experiment.presets import preset_names
+from rl_training.experiment.registry import REGISTRY
+from rl_training.runtime.train import build
+from rl_training.testing import CHECKS, check_settings_are_live
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("algo", REGISTRY)
+def test_contract(algo: str, check: Callable[[str], None]) -> None:
+    check(algo)
+
+
+def test_the_liveness_check_finds_a_dead_setting() -> None:
+    with pytest.raises(AssertionError, match="change nothing: decoration"):
+        check_settings_are_live("tests.specs:WITH_A_DEAD_SETTING")
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_preset_starts_and_carries_its_evidence(preset: str) -> None:
+    config = load_config(preset, num_envs=2)
+    expected = config.run.expected
+    assert expected is not None
+    assert expected.steps == config.run.total_timesteps
+    assert len(expected.measured) == len(expected.seeds) >= 3
+    assert sum(expected.measured) / len(expected.measured) >= expected.return_
+    assert expected.minutes > 0
+    run = build(config)
+    run.start()
+    run.close()
