@@ -14,9 +14,10 @@ from rl_training.testing import CHECKS, check_settings_are_live
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("engine", ["auto", "autograd"])
 @pytest.mark.parametrize("algo", REGISTRY)
-def test_contract(algo: str, check: Callable[[str], None]) -> None:
-    check(algo)
+def test_contract(algo: str, engine: str, check: Callable[..., None]) -> None:
+    check(algo, engine=engine)
 
 
 def test_the_liveness_check_finds_a_dead_setting() -> None:

@@ -26,6 +26,7 @@ _EXPORTS = {
     "train": "rl_training.api",
     "train_a2c": "rl_training.api",
     "train_ppo": "rl_training.api",
+    "train_seeds": "rl_training.api",
 }
 
 __all__ = ["__version__", *_EXPORTS]

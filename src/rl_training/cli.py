@@ -11,6 +11,7 @@ from rl_training import __version__
 from rl_training.types import UserError
 
 if TYPE_CHECKING:
+    from rl_training.runtime.seeds import SeedsResult
     from rl_training.runtime.train import TrainResult
 
 DONE, FAILED, USER_MISTAKE, INTERRUPTED = 0, 1, 2, 130
@@ -38,15 +39,27 @@ def cli() -> None:
 @cli.command()
 @click.argument("target")
 @click.argument("overrides", nargs=-1)
+@click.option("--seeds", help="Train on each of these seeds, one after the other, for example 101,102,103.")
 @click.option("--quiet", is_flag=True, help="Show nothing but the result.")
-def train(target: str, overrides: tuple[str, ...], quiet: bool) -> None:
+def train(target: str, overrides: tuple[str, ...], seeds: str | None, quiet: bool) -> None:
     """Train a preset, a YAML file or an algorithm, with key=value OVERRIDES."""
     from rl_training.experiment.config import load_config
     from rl_training.runtime import train as driver
 
     config = load_config(target, overrides)
     callbacks = [] if quiet else [_display()]
-    _report(driver.train(config, callbacks=callbacks))
+    if seeds is None:
+        _report(driver.train(config, callbacks=callbacks))
+        return
+    from rl_training.runtime.seeds import SeedsInterrupted, train_seeds
+
+    if any(override.startswith("seed=") for override in overrides):
+        raise UserError(f"seed and --seeds={seeds}: give one of them")
+    try:
+        _report_seeds(train_seeds(config, _whole_numbers(seeds), callbacks=callbacks, report=_report_seed))
+    except SeedsInterrupted as stop:
+        _report_seeds(stop.outcome)
+        raise
 
 
 @cli.command()
@@ -153,6 +166,46 @@ def verify(ctx: click.Context, preset: str, overrides: tuple[str, ...], seeds: s
     ctx.exit(DONE if outcome.passed else FAILED)
 
 
+@cli.command()
+@click.argument("runs", nargs=-1, required=True)
+@click.option("--metric", "metrics", multiple=True, help="A metric to draw instead of the returns; may be repeated.")
+@click.option("--output", help="The picture's file (png, svg or pdf).  [default: plot.png in the run, or here]")
+def plot(runs: tuple[str, ...], metrics: tuple[str, ...], output: str | None) -> None:
+    """Draw the learning curves of RUNS (folders of runs are fine too), seeds of one config as a mean and a band."""
+    from rl_training.runtime.plots import plot_runs
+
+    drawn = plot_runs(runs, metrics=metrics, output=output)
+    for note in drawn.notes:
+        click.echo(f"note: {note}", err=True)
+    for group in drawn.groups:
+        click.echo(f"{group.label}: {len(group.runs)} run{'' if len(group.runs) == 1 else 's'}")
+    click.echo(f"plot     {drawn.path}")
+
+
+@cli.command()
+@click.argument("env_id", required=False)
+@click.argument("env_kwargs", nargs=-1)
+@click.option("--steps", type=click.IntRange(1), default=2_000, help="Random steps to look at.", show_default=True)
+@click.pass_context
+def doctor(ctx: click.Context, env_id: str | None, env_kwargs: tuple[str, ...], steps: int) -> None:
+    """Check this machine, and an environment: ENV_ID (or module:function), with key=value ENV_KWARGS."""
+    from rl_training.runtime.doctor import examine
+
+    if env_id is None or not env_kwargs:
+        arguments: dict[str, Any] = {}
+    else:
+        from rl_training.experiment.config import parse_overrides
+
+        arguments = parse_overrides(env_kwargs)
+    problems = 0
+    for finding in examine(env_id, arguments, steps=steps):
+        click.echo(str(finding))
+        problems += finding.level == "PROBLEM"
+    if problems:
+        click.echo(f"{problems} problem{'' if problems == 1 else 's'}")
+    ctx.exit(FAILED if problems else DONE)
+
+
 def _whole_numbers(text: str) -> list[int]:
     try:
         return [int(word) for word in text.split(",")]
@@ -173,6 +226,26 @@ def _report(result: TrainResult) -> None:
     click.echo(f"steps       {result.get('step', 0.0):,.0f} in {result['seconds']:.1f} s ({result.stop_reason})")
     click.echo(f"run         {result.run_dir}")
     click.echo(f"checkpoint  {result.checkpoint}")
+
+
+def _report_seed(seed: int, result: TrainResult) -> None:
+    click.echo(
+        f"seed {seed}: return {result['eval_return_mean']:.2f} at step {result['step']:,.0f} "
+        f"in {result['seconds']:.1f} s ({result.stop_reason})"
+    )
+
+
+def _report_seeds(outcome: SeedsResult) -> None:
+    if outcome.runs:
+        for name, estimate in (("mean", outcome.mean), ("IQM", outcome.iqm)):
+            low, high = estimate.interval or (None, None)
+            sure = "" if low is None else f"  (95% confidence interval {low:.2f} to {high:.2f})"
+            click.echo(f"{name:<8} {estimate.value:.2f}{sure}")
+        click.echo(f"interval {outcome.method}" if len(outcome.runs) > 1 else "interval needs at least two seeds")
+    if outcome.missing:
+        click.echo(f"missing  seeds {', '.join(map(str, outcome.missing))}")
+    click.echo(f"runs     {outcome.folder}")
+    click.echo(f"summary  {outcome.summary_file}")
 
 
 def _shown(value: Any) -> str:
@@ -202,7 +275,7 @@ def main() -> None:
         error.show()
         sys.exit(USER_MISTAKE)
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:
-        result = getattr(stop, "result", None)
+        result = getattr(stop.__cause__, "result", None)  # click turns the interruption into its own
         if result is not None and result.run_dir is not None:
             click.echo(f"interrupted; go on with: rl-training resume {result.run_dir}", err=True)
         sys.exit(INTERRUPTED)

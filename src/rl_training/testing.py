@@ -9,7 +9,7 @@ import math
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -24,36 +24,86 @@ from rl_training.runtime.train import WALL_CLOCK, Run, build
 from rl_training.types import SpaceInfo, UserError
 
 _UPDATES = 2
-_ACTION_KINDS = ("discrete", "continuous")
 # Small enough for a check to take a fraction of a second; an algorithm takes those that it knows.
 _TINY = {"n_steps": 6, "batch_size": 4, "n_epochs": 2, "hidden_sizes": [16]}
 
 
 class TinyEnv(gym.Env[Any, Any]):
-    """A noisy walk on a line towards 0, which terminates at its ends and is truncated after a while."""
+    """A noisy walk on a line towards 0, which terminates at its ends and is truncated after a while.
 
-    def __init__(self, actions: str = "discrete") -> None:
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
-        self.action_space = (
-            gym.spaces.Discrete(3) if actions == "discrete" else gym.spaces.Box(-1.0, 2.0, (2,), np.float32)
-        )
+    Every kind of actions and observations can be had; with `masked`, a move away from 0 is sometimes forbidden.
+    """
+
+    ACTIONS: ClassVar[dict[str, gym.Space[Any]]] = {
+        "discrete": gym.spaces.Discrete(3, start=1),
+        "multi_discrete": gym.spaces.MultiDiscrete([3, 2]),
+        "multi_binary": gym.spaces.MultiBinary(2),
+        "continuous": gym.spaces.Box(-1.0, 2.0, (2,), np.float32),
+    }
+    OBSERVATIONS: ClassVar[dict[str, gym.Space[Any]]] = {
+        "vector": gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
+        "image": gym.spaces.Box(0, 255, (36, 36, 1), np.uint8),
+        "dict": gym.spaces.Dict(
+            {
+                "numbers": gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
+                "image": gym.spaces.Box(0, 255, (2, 36, 36), np.uint8),
+            }
+        ),
+    }
+
+    def __init__(self, actions: str = "discrete", observations: str = "vector", masked: bool = False) -> None:
+        self.action_space = self.ACTIONS[actions]
+        self.observation_space = self.OBSERVATIONS[observations]
+        self._actions, self._observations, self._masked = actions, observations, masked
         self._position, self._time = 0.0, 0
+        self._allowed = np.ones(0, np.bool_)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self._position, self._time = float(self.np_random.normal()), 0
-        return self._obs(), {}
+        return self._obs(), self._info()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        push = (
-            float(action) - 1.0 if isinstance(self.action_space, gym.spaces.Discrete) else float(action[0] - action[1])
-        )
+        push = self._push(action)
         self._position += 0.5 * push + 0.2 * float(self.np_random.normal())
         self._time += 1
-        return self._obs(), -abs(self._position) - 0.1 * push**2, abs(self._position) > 2.0, self._time >= 7, {}
+        reward = -abs(self._position) - 0.1 * push**2
+        return self._obs(), reward, abs(self._position) > 2.0, self._time >= 7, self._info()
+
+    def _push(self, action: Any) -> float:
+        if self._masked and self._actions != "continuous":
+            choices = np.ravel(action) - (1 if self._actions == "discrete" else 0)
+            starts = np.concatenate([[0], np.cumsum(self._counts())[:-1]])
+            assert self._allowed[starts + choices].all(), f"the forbidden action {action} was taken"
+        if self._actions == "discrete":
+            return float(action) - 2.0
+        return float(action[0]) - float(action[1])
+
+    def _counts(self) -> list[int]:
+        return {"discrete": [3], "multi_discrete": [3, 2], "multi_binary": [2, 2]}[self._actions]
+
+    def _info(self) -> dict[str, Any]:
+        if not self._masked or self._actions == "continuous":
+            return {}
+        counts = self._counts()
+        self._allowed = self.np_random.random(sum(counts)) < 0.5
+        # One choice of each factor stays possible.
+        for count, start in zip(counts, np.cumsum([0, *counts[:-1]]), strict=True):
+            self._allowed[start + int(self.np_random.integers(count))] = True
+        return {"action_mask": self._allowed.astype(np.int8)}
 
     def _obs(self) -> Any:
-        return np.array([self._position, self._position**2, self._time / 7.0], np.float32)
+        numbers = np.array([self._position, self._position**2, self._time / 7.0], np.float32)
+        if self._observations == "vector":
+            return numbers
+        column = int(np.clip(18 + 8 * self._position, 0, 35))
+        if self._observations == "image":
+            image = np.zeros((36, 36, 1), np.uint8)
+            image[:, column] = 255
+            return image
+        image = np.zeros((2, 36, 36), np.uint8)
+        image[:, :, column] = 255
+        return {"numbers": numbers, "image": image}
 
 
 class LinearActorCritic(nn.Module):
@@ -61,8 +111,8 @@ class LinearActorCritic(nn.Module):
 
     def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
         super().__init__()
-        params = info.action_size * (1 if info.action_kind == "discrete" else 2)
-        self.layer = nn.Linear(math.prod(info.obs_shape), params + 1)
+        params = info.action_size * (2 if info.continuous else 1)
+        self.layer = nn.Linear(math.prod(info.input_shape), params + 1)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         out = self.layer(obs.flatten(1))
@@ -96,14 +146,14 @@ def checkpoint_differences(a: Checkpoint, b: Checkpoint) -> list[str]:
     ]
 
 
-def tiny_config(algo: str, actions: str | None = None, **values: Any) -> Config:
-    """A config of the algorithm for a few quick updates on `TinyEnv`."""
+def tiny_config(algo: str, env: Mapping[str, Any] | None = None, **values: Any) -> Config:
+    """A config of the algorithm for a few quick updates on `TinyEnv`, which takes `env` as arguments."""
     spec = load_spec(algo)
     known = {name for part in (spec.config, spec.loop, spec.model) for name in part.model_fields}
     base: dict[str, Any] = {
         "algo": algo,
         "env_id": "rl_training.testing:TinyEnv",
-        "env_kwargs": {"actions": actions or spec.capabilities.actions[0]},
+        "env_kwargs": {"actions": spec.capabilities.actions[0], **(env or {})},
         "num_envs": 2,
         "total_timesteps": 1_000,
         "eval_episodes": 2,
@@ -137,34 +187,46 @@ def _detached(checkpoint: Checkpoint) -> Checkpoint:
         return read_checkpoint(write_checkpoint(Path(folder) / "step_0", checkpoint))
 
 
-def check_trains(algo: str) -> None:
-    """It updates on every kind of actions that it says it can; numbers stay finite; coefficients are reported."""
-    spec = load_spec(algo)
-    for actions in _ACTION_KINDS:
-        config = tiny_config(algo, actions)
-        if actions not in spec.capabilities.actions:
-            try:
-                build(config)
-            except UserError:
-                continue
-            raise AssertionError(f"{algo} was built for {actions} actions, which it does not claim to handle")
-        run = _started(config)
-        before = _detached(run.snapshot())
-        after = _advanced(run)
-        run.close()
-        assert differences(before.policy, after.policy), f"{algo}: training left the {actions} policy as it was"
-        for name, value in run.metrics.items():
-            assert math.isfinite(value), f"{algo}: metric {name} is {value}"
-        for name in spec.config.model_fields:
-            if setting_extra(spec.config, name).get("report"):
-                expected = getattr(config.algorithm, name)
-                assert run.metrics.get(name) == expected, f"{algo}: {name} is not in the metrics as {expected}"
+def check_trains(algo: str, **settings: Any) -> None:
+    """It updates on all spaces that it says it can, refuses the others, and reports finite numbers."""
+    able = load_spec(algo).capabilities
+    for actions in TinyEnv.ACTIONS:
+        _check_trains_on(algo, {"actions": actions}, actions in able.actions, settings)
+    for observations in TinyEnv.OBSERVATIONS:
+        claimed = observations in able.observations
+        _check_trains_on(algo, {"observations": observations}, claimed, settings)
+        if claimed and able.actions != ("continuous",):
+            _check_trains_on(algo, {"observations": observations, "masked": True}, claimed, settings)
 
 
-def check_resumes(algo: str) -> None:
+def _check_trains_on(algo: str, env: Mapping[str, Any], claimed: bool, settings: Mapping[str, Any]) -> None:
+    config = tiny_config(algo, env, **settings)
+    if not claimed:
+        try:
+            build(config)
+        except UserError:
+            return
+        raise AssertionError(f"{algo} was built for {env}, which it does not claim to handle")
+    run = _started(config)
+    before = _detached(run.snapshot())
+    after = _advanced(run)
+    run.close()
+    assert differences(before.policy, after.policy), f"{algo}: training on {env} left the policy as it was"
+    for name, value in run.metrics.items():
+        assert math.isfinite(value), f"{algo}: metric {name} is {value}"
+    for name in type(config.algorithm).model_fields:
+        if setting_extra(type(config.algorithm), name).get("report"):
+            expected = getattr(config.algorithm, name)
+            assert run.metrics.get(name) == expected, f"{algo}: {name} is not in the metrics as {expected}"
+
+
+def check_resumes(algo: str, **settings: Any) -> None:
     """Saved, loaded and continued equals never stopped, to the bit."""
-    for actions in load_spec(algo).capabilities.actions:
-        config = tiny_config(algo, actions)
+    able = load_spec(algo).capabilities
+    kinds: list[dict[str, Any]] = [{"actions": actions} for actions in able.actions]
+    kinds += [{"masked": True}] if able.actions != ("continuous",) else []
+    for env in kinds:
+        config = tiny_config(algo, env, **settings)
         straight = _started(config)
         saved = _detached(_advanced(straight))
         resumed = build(config)
@@ -172,20 +234,21 @@ def check_resumes(algo: str) -> None:
         found = checkpoint_differences(_advanced(straight), _advanced(resumed))
         straight.close()
         resumed.close()
-        assert not found, f"{algo}: resuming changed {found[:5]}"
+        assert not found, f"{algo}: resuming on {env} changed {found[:5]}"
 
 
-def check_deterministic(algo: str) -> None:
+def check_deterministic(algo: str, **settings: Any) -> None:
     """One seed gives one run; another seed gives another."""
-    first, again = (_trained(tiny_config(algo)) for _ in range(2))
+    first, again = (_trained(tiny_config(algo, **settings)) for _ in range(2))
     found = checkpoint_differences(first, again)
     assert not found, f"{algo}: two runs of one seed differ in {found[:5]}"
-    assert differences(first.policy, _trained(tiny_config(algo, seed=1)).policy), f"{algo}: the seed has no effect"
+    other = _trained(tiny_config(algo, **settings, seed=1))
+    assert differences(first.policy, other.policy), f"{algo}: the seed has no effect"
 
 
-def check_evaluation_is_invisible(algo: str) -> None:
+def check_evaluation_is_invisible(algo: str, **settings: Any) -> None:
     """Evaluating between updates changes nothing that training can see."""
-    quiet, judged = _started(tiny_config(algo)), _started(tiny_config(algo))
+    quiet, judged = _started(tiny_config(algo, **settings)), _started(tiny_config(algo, **settings))
     for _ in range(_UPDATES):
         quiet.advance()
         judged.evaluate(2)
@@ -199,16 +262,16 @@ def check_evaluation_is_invisible(algo: str) -> None:
     assert first == second, f"{algo}: two evaluations of one policy differ"
 
 
-def check_settings_are_live(algo: str) -> None:
+def check_settings_are_live(algo: str, **settings: Any) -> None:
     """Every setting of the algorithm, its model and its loop changes what happens."""
     spec = load_spec(algo)
     dead = []
     for part in (spec.config, spec.loop, spec.model):
         for name in part.model_fields:
             conditions = dict(setting_extra(part, name)["live_when"])
-            actions = conditions.pop("actions", None)
-            base = tiny_config(algo, actions, **conditions)
-            changed = tiny_config(algo, actions, **conditions, **{name: _another_value(part, name, base)})
+            env = {"actions": conditions.pop("actions")} if "actions" in conditions else {}
+            base = tiny_config(algo, env, **settings, **conditions)
+            changed = tiny_config(algo, env, **settings, **conditions, **{name: _another_value(part, name, base)})
             if not _behaves_differently(_trained(base), _trained(changed)):
                 dead.append(name)
     assert not dead, f"{algo}: these settings change nothing: {', '.join(dead)}"
@@ -237,7 +300,7 @@ def _another_value(part: type[ConfigPart], name: str, config: Config) -> Any:
 CHECKS = (check_trains, check_resumes, check_deterministic, check_evaluation_is_invisible, check_settings_are_live)
 
 
-def check_algorithm(algo: str) -> None:
+def check_algorithm(algo: str, **settings: Any) -> None:
     """Every check, for a registered algorithm or a SPEC of one's own given as `module:SPEC`."""
     for check in CHECKS:
-        check(algo)
+        check(algo, **settings)

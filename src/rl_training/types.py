@@ -16,8 +16,8 @@ else:
     Array = Streams = Any
 
 Metrics = dict[str, float]
-ActionKind = Literal["discrete", "continuous"]
-ObservationKind = Literal["vector", "image"]
+ActionKind = Literal["discrete", "multi_discrete", "multi_binary", "continuous"]
+ObservationKind = Literal["vector", "image", "dict"]
 
 
 class UserError(Exception):
@@ -53,10 +53,29 @@ class Act:
 
 
 @dataclass(frozen=True)
+class ObsPart:
+    """One entry of a packed observation: its name in a Dict space (empty if there is none), shape and dtype."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def kind(self) -> Literal["vector", "image"]:
+        return "image" if self.dtype == "uint8" and len(self.shape) >= 2 else "vector"
+
+
+@dataclass(frozen=True)
 class SpaceInfo:
     """The observation and action spaces of an environment, as plain data that fits into a checkpoint.
 
-    Continuous policies act in [-1, 1]; `action_low` and `action_high` are the environment's own bounds.
+    An observation is one array of `obs_shape`. Where there is more to an observation than one array (a Dict space, an
+    action mask), it travels as one row of bytes that `rl_training.ops.observations` packs and unpacks: `parts` say of
+    what, and the last `mask_size` bytes are the mask.
+
+    `action_size` is how many numbers a policy has to give: `sum(action_counts)` logits for the choices of discrete
+    actions, or as many means as there are continuous ones. Continuous policies act in [-1, 1]; `action_low` and
+    `action_high` are the environment's own bounds.
     """
 
     obs_shape: tuple[int, ...]
@@ -64,21 +83,42 @@ class SpaceInfo:
     action_kind: ActionKind
     action_shape: tuple[int, ...]
     action_size: int
-    action_start: int = 0
+    action_counts: tuple[int, ...] = ()
+    action_starts: tuple[int, ...] = ()
     action_low: tuple[float, ...] = ()
     action_high: tuple[float, ...] = ()
+    parts: tuple[ObsPart, ...] = ()
+    mask_size: int = 0
+
+    @property
+    def packed(self) -> bool:
+        return bool(self.parts)
 
     @property
     def obs_kind(self) -> ObservationKind:
-        return "image" if len(self.obs_shape) == 3 and self.obs_dtype == "uint8" else "vector"
+        if any(part.name for part in self.parts):
+            return "dict"
+        part = self.parts[0] if self.parts else ObsPart("", self.obs_shape, self.obs_dtype)
+        return part.kind
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of what a network sees of an observation that is one array (a Dict has `parts`)."""
+        return self.parts[0].shape if self.parts else self.obs_shape
+
+    @property
+    def continuous(self) -> bool:
+        return self.action_kind == "continuous"
+
+    @property
+    def stored_action(self) -> tuple[tuple[int, ...], str]:
+        """Shape and dtype of one action in a memory, as the policy gave it."""
+        if self.continuous:
+            return (self.action_size,), "float32"
+        return (() if self.action_kind == "discrete" else (len(self.action_counts),)), "int64"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> SpaceInfo:
-        plain: dict[str, Any] = {key: tuple(item) if isinstance(item, list) else item for key, item in data.items()}
-        return cls(**plain)
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class A2C(OnPolicyAlgorithm):
 
     def _autograd(self, batch: Batch[Array]) -> tuple[float, ...]:
         data = self.tensors(batch)
-        params, value = self.network(data.obs)
+        params, value = self.network_outputs(batch.obs)
         log_prob, entropy = self.distribution.log_prob(params, data.action), self.distribution.entropy(params)
         value_error = value_loss(value, data.target)
         advantage = standardize(data.advantage) if self.cfg.normalize_advantage else data.advantage
@@ -70,7 +70,7 @@ class A2C(OnPolicyAlgorithm):
         return tuple(torch.stack([policy, value_error, entropy.mean()]).tolist())
 
     def _closed_form(self, mlp: ActorCriticEngine, data: Batch[Array]) -> tuple[float, ...]:
-        log_prob, entropy, value = mlp.evaluate(data.obs, data.action)
+        log_prob, entropy, value = mlp.evaluate(self.unpack.inputs(data.obs), data.action, self.unpack.mask(data.obs))
         d_log_prob, d_value, advantage = np.empty((3, len(data)), np.float32)
         if self.cfg.normalize_advantage:
             heads.standardize_kernel(data.advantage, advantage)
@@ -91,5 +91,7 @@ SPEC = AlgorithmSpec(
     loop=A2CLoopConfig,
     model=ModelConfig,
     build=A2C,
-    capabilities=Capabilities(observations=("vector",), actions=("discrete", "continuous")),
+    capabilities=Capabilities(
+        observations=("vector", "image", "dict"), actions=("discrete", "multi_discrete", "multi_binary", "continuous")
+    ),
 )

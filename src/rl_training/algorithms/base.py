@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from rl_training.types import Act, Array, Capabilities, Metrics, SpaceInfo, Streams
 
@@ -60,15 +60,18 @@ class ModelConfig(ConfigPart):
     """The default network, or a user's own."""
 
     model: str = setting(
-        "mlp",
-        "`mlp`, or `module:Name` of a network of yours, called with (SpaceInfo, ModelConfig).",
+        "auto",
+        "`auto` (MLPs, behind convolutions for images), or `module:Name`, called with (SpaceInfo, ModelConfig).",
         probe="rl_training.testing:LinearActorCritic",
     )
-    hidden_sizes: tuple[int, ...] = setting((64, 64), "Widths of the hidden layers.", probe=(8,))
+    hidden_sizes: tuple[PositiveInt, ...] = setting((64, 64), "Widths of the hidden layers.", probe=(8,))
     activation: Literal["tanh", "relu", "silu", "elu"] = setting("tanh", "Activation of hidden layers.", probe="relu")
     ortho_init: bool = setting(True, "Orthogonal initialisation; torch's default otherwise.")
     log_std_init: float = setting(
         0.0, "Initial log standard deviation of continuous actions.", static=True, live_when={"actions": "continuous"}
+    )
+    use_sde: bool = setting(
+        False, "State-dependent exploration (gSDE) of continuous actions.", live_when={"actions": "continuous"}
     )
 
 
@@ -111,6 +114,10 @@ class Algorithm(ABC):
         object.__setattr__(self, "cfg", config)
 
     def set_hyperparameters(self, **values: float) -> None:
+        """Change hyperparameters, whose values are checked where they come from: when a config is read."""
+        unknown = values.keys() - type(self.cfg).model_fields.keys()
+        if unknown:
+            raise AttributeError(f"{type(self).__name__} has no hyperparameter {', '.join(sorted(unknown))}")
         object.__setattr__(self, "cfg", self.cfg.model_copy(update=values))
 
     def __getattr__(self, name: str) -> Any:

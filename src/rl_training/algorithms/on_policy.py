@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -12,13 +13,15 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, AlgorithmConfig, Context, LoopConfig, ModelConfig, setting
 from rl_training.data.rollout import Rollout
+from rl_training.models.encoders import encoder_for
 from rl_training.models.flat import FlatAdam, FlatParameters, FlatRMSprop
-from rl_training.models.mlp_actor_critic import MLPActorCritic
+from rl_training.models.mlp_actor_critic import EncodedActorCritic, MLPActorCritic, Shape
 from rl_training.models.mlp_engine import engine_for
 from rl_training.models.normalizers import ObservationNormalizer, RewardNormalizer
-from rl_training.ops.distributions import action_distribution
+from rl_training.ops.distributions import FORBIDDEN, DiagonalGaussian, action_distribution
+from rl_training.ops.observations import Unpacker
 from rl_training.ops.returns import gae
-from rl_training.types import Act, Array, SpaceInfo
+from rl_training.types import Act, Array, SpaceInfo, UserError
 
 S = TypeVar("S", Array, Tensor)
 T = TypeVar("T", Array, Tensor)
@@ -27,7 +30,7 @@ T = TypeVar("T", Array, Tensor)
 class OnPolicyLoopConfig(LoopConfig):
     """One rollout of `n_steps * num_envs` steps, then one update."""
 
-    n_steps: int = setting(2048, "Steps of each environment between two updates.", ge=1, probe=8)
+    n_steps: int = setting(256, "Steps of each environment between two updates.", ge=1, probe=8)
 
 
 class OnPolicyConfig(AlgorithmConfig):
@@ -39,6 +42,13 @@ class OnPolicyConfig(AlgorithmConfig):
     ent_coef: float = setting(0.0, "Weight of the entropy bonus.", aliases=["entropy_coef"], ge=0.0, report=True)
     vf_coef: float = setting(0.5, "Weight of the value loss.", ge=0.0)
     max_grad_norm: float = setting(0.5, "Gradients are scaled down to this norm.", gt=0.0, probe=1e-3)
+    sde_sample_freq: int | None = setting(
+        None,
+        "Steps between two draws of gSDE's noise; once per rollout if null.",
+        ge=1,
+        live_when={"use_sde": True, "actions": "continuous"},
+        probe=1,
+    )
     normalize_advantage: bool = setting(True, "Standardise advantages in every minibatch.")
     normalize_obs: bool = setting(False, "Scale observations by running mean and deviation.")
     obs_clip: float = setting(
@@ -73,15 +83,36 @@ class Batch(Generic[T]):
         return Batch(*(function(getattr(self, name)) for name in self.__dataclass_fields__))
 
 
-def build_network(info: SpaceInfo, model: ModelConfig) -> MLPActorCritic:
-    """The default network of the family."""
-    return MLPActorCritic(
-        info,
-        hidden_sizes=model.hidden_sizes,
-        activation=model.activation,
-        orthogonal=model.ortho_init,
-        log_std_init=model.log_std_init,
-    )
+def build_network(info: SpaceInfo, model: ModelConfig) -> MLPActorCritic | EncodedActorCritic:
+    """The default network of the family: MLPs, behind an encoder where observations are more than a vector."""
+    shape = Shape(model.hidden_sizes, model.activation, model.ortho_init, model.log_std_init, model.use_sde)
+    encoder = encoder_for(info, orthogonal=model.ortho_init)
+    inputs = encoder.features if encoder is not None else math.prod(info.input_shape)
+    heads = MLPActorCritic(inputs, info.action_size, shape, continuous=info.continuous)
+    return heads if encoder is None else EncodedActorCritic(encoder, heads)
+
+
+class StateDependentNoise:
+    """gSDE: the noise is a fixed linear function of the policy's features until another one is drawn.
+
+    What was drawn, and how long ago, is the policy's carry: a rollout that starts without one draws anew.
+    """
+
+    def __init__(self, network: Any, rng: np.random.Generator) -> None:
+        self._network = network
+        self._rng = rng
+
+    def __call__(self, params: Array, inputs: Any, carry: Any, every: int | None) -> tuple[Array, Array, Any]:
+        """Actions, their log-probabilities and the next carry."""
+        with torch.inference_mode():
+            features = self._network.policy(inputs)[1].cpu().numpy()
+            scale = self._network.log_std.exp().cpu().numpy()
+        drawn, age = carry if carry is not None else (None, 0)
+        if drawn is None or (every is not None and age >= every):
+            drawn, age = self._rng.standard_normal((len(params), *scale.shape), dtype=np.float32), 0
+        shift = np.einsum("bf,bfa->ba", features, drawn * scale)
+        action, log_prob = DiagonalGaussian(scale.shape[-1]).displaced(params, shift)
+        return action, log_prob, (drawn, age + 1)
 
 
 class OnPolicyAlgorithm(Algorithm):
@@ -92,45 +123,80 @@ class OnPolicyAlgorithm(Algorithm):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context.config)
-        self.network = (context.model_factory or build_network)(context.info, context.model).to(context.device)
+        info, cfg = context.info, self.cfg
+        _check_settings(context)
+        self.network = (context.model_factory or build_network)(info, context.model).to(context.device)
         self.parameters = FlatParameters(self.network.parameters())
-        self.mlp = engine_for(self.network, self.parameters) if context.engine == "auto" else None
-        self.distribution = action_distribution(context.info)
+        self.mlp = engine_for(self.network, self.parameters, info) if context.engine == "auto" else None
+        self.distribution = action_distribution(info)
+        self.unpack = Unpacker(info)
         self.device = context.device
         self.policy_rng = context.streams["policy"]
         self.batch_rng = context.streams["batch"]
+        self.sde = StateDependentNoise(self.network, self.policy_rng) if context.model.use_sde else None
         self.n_updates = 0
-        cfg = self.cfg
-        self.obs_normalizer = ObservationNormalizer(context.info.obs_shape, cfg.obs_clip) if cfg.normalize_obs else None
+        scaled = self.unpack.float_shape or ()
+        self.obs_normalizer = ObservationNormalizer(scaled, cfg.obs_clip) if cfg.normalize_obs else None
         self.reward_normalizer = (
             RewardNormalizer(context.num_envs, cfg.reward_scale_clip) if cfg.normalize_reward else None
         )
 
     def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act:
-        obs = self._normalize(obs)
+        rows = self._normalize(obs)
         if not explore:
-            return Act(self.distribution.mode(self._forward(obs)[0]), carry)
+            return Act(self.distribution.mode(self._forward(rows)[0]), carry)
         if self.mlp is not None:
-            action, log_prob, value = self.mlp.sample(obs, self.policy_rng)
+            sampled = self.mlp.sample(self.unpack.inputs(rows), self.policy_rng, self.unpack.mask(rows))
+            action, log_prob, value = sampled
+        elif self.sde is not None:
+            params, value = self._forward(rows)
+            inputs = self.network_inputs(rows)
+            action, log_prob, carry = self.sde(params, inputs, carry, self.cfg.sde_sample_freq)
         else:
-            params, value = self._forward(obs)
+            params, value = self._forward(rows)
             action, log_prob = self.distribution.sample(params, self.policy_rng)
         return Act(action, carry, {"log_prob": log_prob, "value": value})
 
-    def _normalize(self, obs: Array) -> Array:
-        return obs if self.obs_normalizer is None else self.obs_normalizer(obs)
+    def _normalize(self, rows: Array) -> Array:
+        if self.obs_normalizer is None:
+            return rows
+        scaled = self.obs_normalizer(self.unpack.floats(rows))
+        if self.unpack.floats(rows) is rows:
+            return scaled
+        rows = rows.copy()
+        self.unpack.floats(rows)[...] = scaled
+        return rows
 
-    def _forward(self, obs: Array) -> tuple[Array, Array]:
+    def _forward(self, rows: Array) -> tuple[Array, Array]:
+        mask = self.unpack.mask(rows)
+        if self.mlp is not None:
+            return self.mlp.rows(self.unpack.inputs(rows), mask)
         with torch.inference_mode():
-            params, value = self.network(self._tensor(obs))
+            params, value = self.network_outputs(rows)
             return params.cpu().numpy(), value.cpu().numpy()
 
+    def network_inputs(self, rows: Array) -> Any:
+        """What the network sees of stored observations, as tensors on its device."""
+        inputs = self.unpack.inputs(rows)
+        return (
+            {name: self._tensor(array) for name, array in inputs.items()}
+            if isinstance(inputs, dict)
+            else self._tensor(inputs)
+        )
+
+    def network_outputs(self, rows: Array) -> tuple[Tensor, Tensor]:
+        """Policy parameters, with forbidden choices ruled out, and values."""
+        params, value = self.network(self.network_inputs(rows))
+        mask = self.unpack.mask(rows)
+        if mask is not None:
+            params = params.masked_fill(~self._tensor(mask), FORBIDDEN)
+        return params, value
+
     def _tensor(self, array: Array) -> Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
-        return tensor.float() if tensor.dtype == torch.uint8 else tensor
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def tensors(self, batch: Batch[Array]) -> Batch[Tensor]:
-        """For autograd, on the network's device."""
+        """For autograd, on the network's device; observations stay rows for `network_outputs`."""
         return batch.map(self._tensor)
 
     def prepare(self, rollout: Rollout) -> Batch[Array]:
@@ -140,7 +206,7 @@ class OnPolicyAlgorithm(Algorithm):
         value = rollout.extras["value"]
         _, bootstrap = self._forward(self._normalize(rollout.bootstrap_obs()))
         if self.obs_normalizer is not None:
-            self.obs_normalizer.update(rollout.obs[real])
+            self.obs_normalizer.update(self.unpack.floats(rollout.obs[real]))
         reward = rollout.reward
         if self.reward_normalizer is not None:
             self.reward_normalizer.update(reward, rollout.done, real, cfg.gamma)
@@ -195,6 +261,15 @@ class OnPolicyAlgorithm(Algorithm):
         self.n_updates = state["n_updates"]
         if self.reward_normalizer is not None:
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])
+
+
+def _check_settings(context: Context) -> None:
+    if context.config.normalize_obs and Unpacker(context.info).float_shape is None:  # type: ignore[attr-defined]
+        raise UserError("normalize_obs=True: images are scaled to [0, 1] by their network; set it to false")
+    if context.model.use_sde and not context.info.continuous:
+        raise UserError(f"use_sde=True: is for continuous actions; these are {context.info.action_kind}")
+    if context.model.use_sde and context.model_factory is not None:
+        raise UserError(f"use_sde=True: needs the package's own network, not model={context.model.model!r}")
 
 
 def _under(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

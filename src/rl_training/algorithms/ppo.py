@@ -86,7 +86,7 @@ class PPO(OnPolicyAlgorithm):
 
     def _autograd(self, mini: Batch[Array]) -> tuple[float, ...]:
         cfg, data = self.cfg, self.tensors(mini)
-        params, value = self.network(data.obs)
+        params, value = self.network_outputs(mini.obs)
         log_ratio = self.distribution.log_prob(params, data.action) - data.log_prob
         entropy = self.distribution.entropy(params)
         if cfg.clip_range_vf is None:
@@ -102,7 +102,7 @@ class PPO(OnPolicyAlgorithm):
 
     def _closed_form(self, mlp: ActorCriticEngine, mini: Batch[Array]) -> tuple[float, ...]:
         cfg = self.cfg
-        log_prob, entropy, value = mlp.evaluate(mini.obs, mini.action)
+        log_prob, entropy, value = mlp.evaluate(self.unpack.inputs(mini.obs), mini.action, self.unpack.mask(mini.obs))
         d_log_prob, d_value, advantage = np.empty((3, len(mini)), np.float32)
         if cfg.normalize_advantage:
             heads.standardize_kernel(mini.advantage, advantage)
@@ -128,5 +128,7 @@ SPEC = AlgorithmSpec(
     loop=OnPolicyLoopConfig,
     model=ModelConfig,
     build=PPO,
-    capabilities=Capabilities(observations=("vector",), actions=("discrete", "continuous")),
+    capabilities=Capabilities(
+        observations=("vector", "image", "dict"), actions=("discrete", "multi_discrete", "multi_binary", "continuous")
+    ),
 )

@@ -5,6 +5,7 @@ from rl_training.experiment.config import Config, ConfigError, load_config
 from rl_training.runtime.a2c_trainer import train_a2c
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.ppo_trainer import train_ppo
+from rl_training.runtime.seeds import SeedsResult, train_seeds
 from rl_training.runtime.train import Interrupted, TrainResult, train
 from rl_training.runtime.workflows import evaluate_checkpoint, resume_training, verify_preset
 from rl_training.types import UserError
@@ -17,6 +18,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Interrupted",
+    "SeedsResult",
     "TrainResult",
     "UserError",
     "evaluate_checkpoint",
@@ -25,5 +27,6 @@ __all__ = [
     "train",
     "train_a2c",
     "train_ppo",
+    "train_seeds",
     "verify_preset",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -11,16 +11,18 @@ import numpy as np
 
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.references import is_reference
+from rl_training.ops.observations import pack
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import write_checkpoint
-from rl_training.runtime.envs import ActionScaler, EnvFactory
+from rl_training.runtime.envs import EnvFactory
 from rl_training.runtime.evaluate import Evaluation
 from rl_training.runtime.loggers import ProgressDisplay
 from rl_training.runtime.rng import seeded
+from rl_training.runtime.spaces import ActionScaler
 from rl_training.runtime.train import Run, TrainResult, build
 from rl_training.runtime.train import run as run_training
 from rl_training.runtime.workflows import restore
-from rl_training.types import Array, UserError
+from rl_training.types import Array, ObsPart, SpaceInfo, UserError
 
 A = TypeVar("A", bound="Agent")
 Env = str | Callable[..., Any] | gym.Env[Any, Any]
@@ -86,7 +88,7 @@ class Agent:
         run.config = run.config.replace(total_timesteps=target)
         if self._fresh or run.config.run.stretch_schedules:
             run.schedules.horizon = target
-        if self._fresh and self._writes:
+        if self._writes and run.folder is None:
             run.open_folder()
         self._fresh = False
         run.should_stop, run.stop_reason = False, None
@@ -101,17 +103,19 @@ class Agent:
         return self
 
     def predict(
-        self, obs: Array, state: Any = None, episode_start: Array | None = None, deterministic: bool = False
+        self,
+        obs: Array | Mapping[str, Array],
+        state: Any = None,
+        episode_start: Array | None = None,
+        deterministic: bool = False,
+        *,
+        action_masks: Array | None = None,
     ) -> tuple[Array, Any]:
         """Actions in the environment's own units, for one observation or a batch; and the policy's next state."""
-        info = self._run.info
-        batch = np.asarray(obs, dtype=info.obs_dtype)
-        if batch.shape[-len(info.obs_shape) :] != info.obs_shape or batch.ndim - len(info.obs_shape) not in (0, 1):
-            raise UserError(f"obs: has shape {batch.shape}; must be {info.obs_shape}, or a batch of such")
-        single = batch.ndim == len(info.obs_shape)
+        rows, single = _rows(obs, action_masks, self._run.info)
         stream = self._run.streams["policy"].bit_generator
         training, stream.state = stream.state, self._prediction_rng
-        act = self._run.algorithm.act(batch[None] if single else batch, state, explore=not deterministic)
+        act = self._run.algorithm.act(rows, state, explore=not deterministic)
         self._prediction_rng, stream.state = stream.state, training
         action = self._scale(act.action)
         return (action[0] if single else action), act.carry
@@ -140,14 +144,42 @@ class Agent:
         if cls.algo and run.config.run.algo != cls.algo:
             run.close()
             raise UserError(f"{str(path)!r}: was trained by {run.config.run.algo}, not by {cls.algo}")
-        run.folder = None
         agent = cls.__new__(cls)
-        agent._writes = False
+        agent._writes = "output_dir" in settings
         agent._adopt(run)
+        agent._fresh = run.steps == 0
         return agent
 
     def close(self) -> None:
         self._run.close()
+
+
+def _rows(obs: Array | Mapping[str, Array], masks: Array | None, info: SpaceInfo) -> tuple[Array, bool]:
+    """Observations as a policy takes them `[B, ...]`, and whether there was only one."""
+    if masks is not None and not info.mask_size:
+        raise UserError(
+            "action_masks: the agent was trained without masks: its environment gives no info['action_mask']"
+        )
+    parts = info.parts or (ObsPart("", info.obs_shape, info.obs_dtype),)
+    entries = obs if isinstance(obs, Mapping) else {"": obs}
+    if entries.keys() != {part.name for part in parts}:
+        raise UserError(f"obs: has {', '.join(map(repr, entries))}; must have {', '.join(repr(p.name) for p in parts)}")
+    arrays = {part.name: np.asarray(entries[part.name], dtype=part.dtype) for part in parts}
+    extra = {arrays[part.name].ndim - len(part.shape) for part in parts}
+    for part in parts:
+        shape = arrays[part.name].shape
+        if shape[len(shape) - len(part.shape) :] != part.shape or extra not in ({0}, {1}):
+            raise UserError(f"obs{part.name and '.'}{part.name}: has shape {shape}; must be {part.shape}, or a batch")
+    single = extra == {0}
+    batch = {name: array[None] if single else array for name, array in arrays.items()}
+    if not info.packed:
+        return batch[""], single
+    count = len(next(iter(batch.values())))
+    allowed = [None] * count if masks is None else np.reshape(masks, (count, info.mask_size))
+    packed = [
+        pack({name: array[i] for name, array in batch.items()}, allowed[i], parts, info.mask_size) for i in range(count)
+    ]
+    return np.stack(packed), single
 
 
 def _understand(env: Env) -> tuple[dict[str, Any], EnvFactory | None]:
@@ -161,8 +193,13 @@ def _understand(env: Env) -> tuple[dict[str, Any], EnvFactory | None]:
                 f"env={env!r}: pass an id, or a function that makes it: training needs several of them and evaluation "
                 "its own"
             )
-        plain = not spec.additional_wrappers
-        return {"env_id": spec.id, "env_kwargs": dict(spec.kwargs)}, None if plain else lambda **_: gym.make(spec)
+        registered = gym.registry.get(spec.id)
+        lost_limit = spec.max_episode_steps is None and registered is not None and registered.max_episode_steps
+        if registered is None or spec.additional_wrappers or lost_limit:  # its id alone would make another one
+            return {"env_id": f"custom {spec.id}"}, lambda: gym.make(spec)
+        own_limit = spec.max_episode_steps != registered.max_episode_steps
+        limit = {"time_limit": spec.max_episode_steps} if own_limit else {}
+        return {"env_id": spec.id, "env_kwargs": dict(spec.kwargs)} | limit, None
     if not callable(env):
         raise UserError(f"env={env!r}: must be a Gymnasium id, a function that makes an environment, or an environment")
     name = f"{getattr(env, '__module__', 'custom')}:{getattr(env, '__qualname__', type(env).__name__)}"

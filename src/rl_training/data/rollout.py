@@ -16,9 +16,9 @@ class Rollout:
 
     def __init__(self, n_steps: int, num_envs: int, info: SpaceInfo) -> None:
         shape = (n_steps, num_envs)
-        discrete = info.action_kind == "discrete"
+        action_shape, action_dtype = info.stored_action
         self.obs = np.zeros(shape + info.obs_shape, dtype=info.obs_dtype)
-        self.action = np.zeros(shape + (() if discrete else (info.action_size,)), np.int64 if discrete else np.float32)
+        self.action = np.zeros(shape + action_shape, action_dtype)
         self.reward = np.zeros(shape, np.float32)
         self.terminated = np.zeros(shape, np.bool_)
         self.truncated = np.zeros(shape, np.bool_)

@@ -66,7 +66,7 @@ class Config:
 def load_config(target: str | Path | Mapping[str, Any], overrides: Iterable[str] = (), **values: Any) -> Config:
     """Read a preset's name, a YAML file, an algorithm's name or a mapping, then apply `key=value` and keywords."""
     source, base = _read_target(target)
-    layers = [base, _parse_overrides(overrides), values]
+    layers = [base, parse_overrides(overrides), values]
     algo = next((str(layer["algo"]) for layer in reversed(layers) if "algo" in layer), None)
     if algo is None:
         raise ConfigError(source, [f"algo: is missing; name one of {', '.join(REGISTRY)}, or module:SPEC"])
@@ -80,17 +80,18 @@ def load_config(target: str | Path | Mapping[str, Any], overrides: Iterable[str]
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """The upper layer's values, with mappings merged into those below them."""
+    """The upper layer's values, with mappings merged into those below them, unless it is a schedule of another type."""
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _merge(merged[key], value) if both else value
+        another_curve = both and key.endswith("_schedule") and "type" in value
+        merged[key] = _merge(merged[key], value) if both and not another_curve else value
     return merged
 
 
 def _read_target(target: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if isinstance(target, Mapping):
-        return "config", dict(target)
+        return "config", {str(key): value for key, value in target.items()}
     name = str(target)
     path = preset_path(name) or (Path(name) if Path(name).is_file() else None)
     if path is not None:
@@ -115,7 +116,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def _parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
+def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
+    """What `key=value` words say, with values read as YAML."""
     overrides = list(overrides)
     for override in overrides:
         if "=" not in override or override.startswith("="):
@@ -128,25 +130,29 @@ def _parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
 
 
 def _canonical(layer: Mapping[str, Any], settings: Mapping[str, Setting], problems: list[str]) -> dict[str, Any]:
-    """`algo_kwargs` merged in, and every alias under its proper name, with its suffix."""
+    """`algo_kwargs` merged in, and every alias under its proper name; a layer keeps to one name of a setting."""
     flat = dict(layer)
     nested = flat.pop("algo_kwargs", None) or {}
     if not isinstance(nested, Mapping):
         problems.append(f"algo_kwargs={nested!r}: must be a mapping of settings")
         nested = {}
-    for key, value in nested.items():
+    for key, value in ((str(key), value) for key, value in nested.items()):
         if key in flat:
             problems.append(f"{key}: given both by itself and in algo_kwargs")
         flat[key] = value
-    names = {alias: setting.name for setting in settings.values() for alias in setting.aliases}
-    names |= {alias + suffix: name + suffix for alias, name in list(names.items()) for suffix in SUFFIXES}
+    spellings = {
+        spelling + suffix: (setting.name, spelling, suffix)
+        for setting in settings.values()
+        for spelling in (setting.name, *setting.aliases)
+        for suffix in ("", *SUFFIXES)
+    }
     canonical: dict[str, Any] = {}
     given: dict[str, str] = {}
     for key, value in flat.items():
-        name = names.get(key, key)
-        if name in canonical:
-            problems.append(f"{given[name]} and {key}: two names of one setting; give one of them")
-        canonical[name], given[name] = value, key
+        name, spelling, suffix = spellings.get(key, (key, key, ""))
+        if given.setdefault(name, spelling) != spelling:
+            problems.append(f"{given[name]} and {spelling}: two names of one setting; give one of them")
+        canonical[name + suffix] = value
     return canonical
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from rl_training.algorithms.base import AlgorithmSpec, ConfigPart, setting_extra
 from rl_training.experiment.registry import suggest
@@ -73,7 +73,7 @@ def _settings_of_part(part: str, kind: type[ConfigPart]) -> list[Setting]:
             for limit in _LIMITS
             if getattr(item, limit, None) is not None
         }
-        default = None if info.is_required() else info.default
+        default = "(required)" if info.is_required() else info.default
         settings.append(
             Setting(
                 name,
@@ -91,6 +91,8 @@ def _settings_of_part(part: str, kind: type[ConfigPart]) -> list[Setting]:
 
 def _kind(annotation: Any) -> str:
     origin = get_origin(annotation)
+    if origin is Annotated:
+        return _kind(get_args(annotation)[0])
     if origin is Literal:
         return " | ".join(map(str, get_args(annotation)))
     if origin in (Union, types.UnionType):
@@ -160,6 +162,9 @@ def json_schema(spec: AlgorithmSpec) -> dict[str, Any]:
             for name in names:
                 properties[name + "_schedule"] = {"type": ["number", "string", "object", "null"]}
                 properties[name + "_warmup_steps"] = {"type": ["integer", "null"], "minimum": 0}
+    rules = properties["early_stopping"]
+    one_rule = {"$ref": "#/$defs/EarlyStoppingRule"}  # accepted by itself, without a list around it
+    properties["early_stopping"] = {"anyOf": [one_rule, rules, {"type": "null"}]}
     properties["algo_kwargs"] = {"type": "object"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

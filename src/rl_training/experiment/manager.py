@@ -35,9 +35,9 @@ def versions() -> dict[str, str]:
     return found
 
 
-def run_name(algo: str, env_id: str, seed: int) -> str:
-    """`<algo>__<env>__seed<k>__<stamp>`, with nothing in it that a file system minds."""
-    parts = (algo, env_id, f"seed{seed}", time.strftime("%Y%m%d-%H%M%S"))
+def run_name(algo: str, env_id: str, seed: int | None) -> str:
+    """`<algo>__<env>__seed<k>__<stamp>`, or `..seeds..` for a folder of several; a file system minds nothing in it."""
+    parts = (algo, env_id, "seeds" if seed is None else f"seed{seed}", time.strftime("%Y%m%d-%H%M%S"))
     return "__".join("".join(c if c.isalnum() or c in "-." else "-" for c in part) for part in parts)
 
 
@@ -62,7 +62,7 @@ class RunFolder:
             raise UserError(f"run_dir={str(path)!r}: exists already; resume it, or choose another")
         parent = Path(output_dir) if path is None else path.parent
         final = parent / name if path is None else path
-        draft = cls(parent / f".{final.name}.{os.getpid()}")
+        draft = cls(parent / f".{final.name}.{os.urandom(6).hex()}")  # process ids repeat on a shared disk
         try:
             draft.checkpoints.mkdir(parents=True)
             fill(draft)

@@ -24,11 +24,13 @@ class Entry:
     capabilities: Capabilities
 
 
-_VECTOR_ANY = Capabilities(observations=("vector",), actions=("discrete", "continuous"))
+_ANY = Capabilities(
+    observations=("vector", "image", "dict"), actions=("discrete", "multi_discrete", "multi_binary", "continuous")
+)
 
 REGISTRY: dict[str, Entry] = {
-    "ppo": Entry("rl_training.algorithms.ppo:SPEC", "on_policy", "Proximal policy optimisation", _VECTOR_ANY),
-    "a2c": Entry("rl_training.algorithms.a2c:SPEC", "on_policy", "Advantage actor-critic", _VECTOR_ANY),
+    "ppo": Entry("rl_training.algorithms.ppo:SPEC", "on_policy", "Proximal policy optimisation", _ANY),
+    "a2c": Entry("rl_training.algorithms.a2c:SPEC", "on_policy", "Advantage actor-critic", _ANY),
 }
 
 

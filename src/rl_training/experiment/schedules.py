@@ -40,10 +40,6 @@ class Schedule:
     factor: float = 0.5
     points: tuple[tuple[float, float], ...] = ()
 
-    @property
-    def needs_horizon(self) -> bool:
-        return self.steps is None and self.kind in {"linear", "cosine", "exponential", "polynomial"}
-
     def at(self, step: int, horizon: int | None) -> float:
         """The value when the clock shows `step` of a run of `horizon` steps."""
         if self.kind == "constant":
@@ -57,7 +53,7 @@ class Schedule:
         if self.kind == "piecewise":
             return _interpolate(self.points, step)
         span = self.steps or horizon
-        if span is None:
+        if not span:
             raise ScheduleError(f"a {self.kind} schedule needs total_timesteps, or its own 'steps'")
         progress = min(step / span, 1.0)
         if progress == 1.0:
@@ -101,9 +97,9 @@ def parse_schedule(value: Any, base: float | None) -> Schedule:
 
 def _parse_mapping(mapping: dict[str, Any], base: float | None) -> Schedule:
     kind = mapping.pop("type", "linear")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ScheduleError(f"type {kind!r} is not known; allowed are {', '.join(KINDS)}")
-    unknown = sorted(set(mapping) - KINDS[kind])
+    unknown = sorted(set(mapping) - KINDS[kind], key=str)
     if unknown:
         raise ScheduleError(f"{kind} does not take {unknown[0]!r}; it takes {', '.join(sorted(KINDS[kind]))}")
     if kind == "piecewise":
@@ -134,7 +130,12 @@ def _parse_step(start: float, mapping: Mapping[str, Any], whole: dict[str, int],
         raise ScheduleError(f"factor={factor:g} must be above 0")
     if factor > 1.0 and "end" not in mapping:
         raise ScheduleError(f"factor={factor:g} grows without limit; give it an 'end'")
-    return Schedule("step", start, _number("end", mapping.get("end", 0.0)), every=whole["every"], factor=factor)
+    end = _number("end", mapping.get("end", 0.0))
+    if factor > 1.0 and not 0.0 < start <= end:
+        raise ScheduleError(f"factor={factor:g} grows: it needs a start above 0 and an end that is not below it")
+    if factor <= 1.0 and not (end <= start and start >= 0.0):
+        raise ScheduleError(f"factor={factor:g} falls: start={start:g} must be at least 0, and at least end={end:g}")
+    return Schedule("step", start, end, every=whole["every"], factor=factor)
 
 
 def _parse_points(points: Any) -> tuple[tuple[float, float], ...]:
@@ -151,9 +152,13 @@ def _parse_points(points: Any) -> tuple[tuple[float, float], ...]:
 
 
 def _number(key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, (int, float)) else float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
         raise ScheduleError(f"{key}={value!r} is not a number")
-    return float(value)
+    return number
 
 
 def _whole(key: str, value: Any) -> int:
@@ -179,14 +184,13 @@ class Control:
         return value * min((step + 1) / self.warmup_steps, 1.0) if self.warmup_steps else value
 
     def extremes(self) -> tuple[float, float]:
-        """The lowest and the highest value that `at` can give."""
+        """Bounds of every value that `at` can give: a warm-up multiplies the curve by 1 / warmup_steps to 1."""
         if self.schedule is not None:
             low, high = self.schedule.extremes()
         else:
             low = high = self.base if self.base is not None else 0.0
         if self.warmup_steps > 1:
-            first = self.at(0, 1 if self.schedule is not None and self.schedule.needs_horizon else None)
-            low, high = min(low, first), max(high, first)
+            low, high = min(low, low / self.warmup_steps), max(high, high / self.warmup_steps)
         return low, high
 
 

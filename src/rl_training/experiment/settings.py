@@ -69,6 +69,9 @@ class RunConfig(ConfigPart):
     )
     stretch_schedules: bool = setting(False, "Let a resumed run with more steps stretch its schedules over them.")
     callbacks: tuple[str, ...] = setting((), "Callbacks of yours, each `module:Name`.")
+    loggers: tuple[Literal["tensorboard", "wandb"], ...] = setting(
+        (), "Where metrics go beside metrics.jsonl: `tensorboard`, `wandb` (extras of these names)."
+    )
     tags: tuple[str, ...] = setting((), "Words to find the run by.")
     expected: Expected | None = setting(None, "What the preset reaches; `rl-training verify` compares.")
 
@@ -76,6 +79,12 @@ class RunConfig(ConfigPart):
     @classmethod
     def _one_rule_is_a_list(cls, value: Any) -> Any:
         return [] if value is None else [value] if isinstance(value, Mapping) else value
+
+    @field_validator("loggers", mode="before")
+    @classmethod
+    def _one_logger_is_a_list(cls, value: Any) -> Any:
+        names = [] if value is None else [value] if isinstance(value, str) else value
+        return list(dict.fromkeys(names)) if isinstance(names, (list, tuple)) else names
 
     @model_validator(mode="after")
     def _stopping_needs_evaluations(self) -> RunConfig:

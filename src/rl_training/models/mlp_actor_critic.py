@@ -1,45 +1,83 @@
-"""The default network of the on-policy algorithms."""
+"""The networks of the on-policy algorithms: `forward(obs)` gives policy parameters `[B, P]` and values `[B]`."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from rl_training.models.torso import MLP, linear
-from rl_training.types import SpaceInfo
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the MLPs of an actor-critic are made."""
+
+    hidden_sizes: Sequence[int]
+    activation: str
+    orthogonal: bool
+    log_std_init: float
+    state_dependent_noise: bool = False
 
 
 class MLPActorCritic(nn.Module):
-    """Separate MLPs for policy and value; `forward(obs)` gives policy parameters `[B, P]` and values `[B]`.
+    """Separate MLPs for policy and value.
 
-    Continuous actions have a learned log standard deviation that does not depend on the observation.
+    Continuous actions have a learned log standard deviation, the same for all observations; with state-dependent
+    noise (gSDE, Raffin et al. 2022) there is one for every feature of the policy, and an action's variance is that of
+    the features' noise: sum_j h_j(s)^2 sigma_ja^2.
     """
 
-    def __init__(
-        self,
-        info: SpaceInfo,
-        *,
-        hidden_sizes: Sequence[int],
-        activation: str,
-        orthogonal: bool,
-        log_std_init: float,
-    ) -> None:
+    def __init__(self, inputs: int, action_size: int, shape: Shape, *, continuous: bool) -> None:
         super().__init__()
-        inputs = math.prod(info.obs_shape)
-        self.policy_torso = MLP(inputs, hidden_sizes, activation, orthogonal=orthogonal)
-        self.value_torso = MLP(inputs, hidden_sizes, activation, orthogonal=orthogonal)
+        orthogonal = shape.orthogonal
+        self.policy_torso = MLP(inputs, shape.hidden_sizes, shape.activation, orthogonal=orthogonal)
+        self.value_torso = MLP(inputs, shape.hidden_sizes, shape.activation, orthogonal=orthogonal)
         # A small gain starts the policy near uniform; see Andrychowicz et al. 2021, section 3.2.
-        self.policy_head = linear(self.policy_torso.features, info.action_size, gain=0.01 if orthogonal else None)
+        self.policy_head = linear(self.policy_torso.features, action_size, gain=0.01 if orthogonal else None)
         self.value_head = linear(self.value_torso.features, 1, gain=1.0 if orthogonal else None)
+        self.state_dependent_noise = continuous and shape.state_dependent_noise
         self.log_std: nn.Parameter | None = None
-        if info.action_kind == "continuous":
-            self.log_std = nn.Parameter(torch.full((info.action_size,), log_std_init))
+        if continuous:
+            rows = (self.policy_torso.features,) if self.state_dependent_noise else ()
+            self.log_std = nn.Parameter(torch.full((*rows, action_size), shape.log_std_init))
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        params = self.policy_head(self.policy_torso(obs))
-        if self.log_std is not None:
-            params = torch.cat([params, self.log_std.expand_as(params)], dim=-1)
+        params, _ = self.policy(obs)
         return params, self.value_head(self.value_torso(obs)).squeeze(-1)
+
+    def policy(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Policy parameters, and the features from which they and any state-dependent noise come."""
+        features = self.policy_torso(obs)
+        params = self.policy_head(features)
+        if self.log_std is None:
+            return params, features
+        if self.state_dependent_noise:
+            # Detached: the noise adapts to the features, the features do not adapt to the noise.
+            variance = features.detach().square() @ (2.0 * self.log_std).exp()
+            log_std = 0.5 * (variance + 1e-6).log()
+        else:
+            log_std = self.log_std.expand_as(params)
+        return torch.cat([params, log_std], dim=-1), features
+
+
+class EncodedActorCritic(nn.Module):
+    """One encoder for policy and value, and their MLPs behind it."""
+
+    def __init__(self, encoder: nn.Module, heads: MLPActorCritic) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.heads = heads
+
+    @property
+    def log_std(self) -> nn.Parameter | None:
+        return self.heads.log_std
+
+    def forward(self, obs: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        params, value = self.heads(self.encoder(obs))
+        return params, value
+
+    def policy(self, obs: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        return self.heads.policy(self.encoder(obs))

@@ -17,8 +17,9 @@ from torch import nn
 from rl_training.models.flat import FlatParameters
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.torso import MLP
+from rl_training.ops.distributions import FORBIDDEN
 from rl_training.ops.kernels import acting, heads, jit
-from rl_training.types import Array
+from rl_training.types import Array, SpaceInfo
 
 KINDS: dict[type[nn.Module], int] = {nn.Tanh: acting.TANH, nn.ReLU: acting.RELU, nn.SiLU: acting.SILU}
 
@@ -154,7 +155,7 @@ class ActingMLP:
 class ActorCriticEngine:
     """`MLPActorCritic` without autograd: likelihoods and values of a batch, their gradients, and acting."""
 
-    def __init__(self, network: MLPActorCritic, parameters: FlatParameters) -> None:
+    def __init__(self, network: MLPActorCritic, parameters: FlatParameters, info: SpaceInfo) -> None:
         policy = _linears(network.policy_torso, network.policy_head)
         value = _linears(network.value_torso, network.value_head)
         kind = _kind(network.policy_torso)
@@ -165,44 +166,54 @@ class ActorCriticEngine:
             assert network.log_std.grad is not None
             self.log_std = network.log_std.detach().numpy()
             self._d_log_std = network.log_std.grad.numpy()
+        self._counts = np.array(info.action_counts, np.int64)
+        self._one_choice = info.action_kind == "discrete"
         self._action: Array = np.zeros(0)
         self._params: Array = np.zeros(0)
         self._columns = Workspace((), [1, 1])
 
-    def evaluate(self, obs: Array, action: Array) -> tuple[Array, Array, Array]:
+    def evaluate(self, obs: Array, action: Array, mask: Array | None = None) -> tuple[Array, Array, Array]:
         """Log-probabilities and entropies of actions, and values, each `[N]`; observations are `[N, ...]`."""
         x = obs.reshape(len(obs), -1)
-        self._action, self._params = action, self.policy.forward(x)
+        self._action = action[:, None] if self._one_choice else action
+        self._params = _forbid(self.policy.forward(x), mask)
         self._columns.resize(len(x))
         log_prob, entropy = (column[:, 0] for column in self._columns.arrays)
         if self.log_std is None:
-            heads.categorical_forward(self._params, action, log_prob, entropy)
+            heads.categorical_forward(self._params, self._counts, self._action, log_prob, entropy)
         else:
             heads.gaussian_forward(self._params, self.log_std, action, log_prob, entropy)
         return log_prob, entropy, self.value.forward(x)[:, 0]
 
     def backward(self, d_log_prob: Array, d_entropy: float, d_value: Array) -> None:
         """Write the gradients of all parameters, given those of what `evaluate` gave (the entropy's is one for all)."""
-        entropy = self._columns.arrays[1][:, 0]
         if self.log_std is None:
-            heads.categorical_backward(self._params, self._action, entropy, d_log_prob, d_entropy)
+            heads.categorical_backward(self._params, self._counts, self._action, d_log_prob, d_entropy)
         else:
             heads.gaussian_backward(self._params, self.log_std, self._action, d_log_prob, d_entropy, self._d_log_std)
         self.policy.backward(self._params)
         self.value.backward(d_value[:, None])
 
-    def rows(self, obs: Array) -> tuple[Array, Array]:
+    def rows(self, obs: Array, mask: Array | None = None) -> tuple[Array, Array]:
         """Policy outputs `[B, A]` and values `[B]` for a few observations."""
         x = obs.reshape(len(obs), -1)
-        return self._act_policy(x), self._act_value(x)[:, 0]
+        return _forbid(self._act_policy(x), mask), self._act_value(x)[:, 0]
 
-    def sample(self, obs: Array, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+    def sample(self, obs: Array, rng: np.random.Generator, mask: Array | None = None) -> tuple[Array, Array, Array]:
         """Actions, their log-probabilities, and values."""
-        params, value = self.rows(obs)
+        params, value = self.rows(obs, mask)
         if self.log_std is None:
-            return *acting.sample_categorical(params, rng.random(len(params))), value
+            uniform = rng.random((len(params), self._counts.size))
+            action, log_prob = acting.sample_categorical(params, self._counts, uniform)
+            return action[:, 0] if self._one_choice else action, log_prob, value
         noise = rng.standard_normal(params.shape, dtype=np.float32)
         return *acting.sample_gaussian(params, self.log_std, noise), value
+
+
+def _forbid(logits: Array, mask: Array | None) -> Array:
+    if mask is not None:
+        np.copyto(logits, FORBIDDEN, where=~mask)
+    return logits
 
 
 def _linears(torso: MLP, head: nn.Linear) -> list[nn.Linear]:
@@ -222,10 +233,12 @@ def _gradients(layers: Sequence[nn.Linear]) -> list[tuple[Array, Array]]:
     return [(weight.numpy(), bias.numpy()) for weight, bias in grads if weight is not None and bias is not None]
 
 
-def engine_for(network: nn.Module, parameters: FlatParameters) -> ActorCriticEngine | None:
+def engine_for(network: nn.Module, parameters: FlatParameters, info: SpaceInfo) -> ActorCriticEngine | None:
     """The engine of a network that it covers: the default MLP with float32 weights on a CPU."""
     data = parameters.data
     if type(network) is not MLPActorCritic or data.device.type != "cpu" or data.dtype != torch.float32:
         return None
+    if network.state_dependent_noise or (info.obs_dtype != "float32" and not info.packed):
+        return None
     covered = all(type(layer) in KINDS or isinstance(layer, nn.Linear) for layer in network.policy_torso)
-    return ActorCriticEngine(network, parameters) if covered else None
+    return ActorCriticEngine(network, parameters, info) if covered else None

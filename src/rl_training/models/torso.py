@@ -32,7 +32,7 @@ class MLP(nn.Sequential):
         self.features = inputs
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.flatten(1)
+        x = x.flatten(1).float()
         for layer in self:
             x = layer(x)
         return x

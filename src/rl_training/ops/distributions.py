@@ -17,6 +17,8 @@ from torch import Tensor
 from rl_training.types import Array, SpaceInfo
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+# The logit of a forbidden choice: its probability is exactly 0, and 0 times its logarithm is 0, not NaN.
+FORBIDDEN = -1e8
 
 
 class Distribution(Protocol):
@@ -41,7 +43,7 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True)
 class Categorical:
-    """Params are the logits of `size` actions."""
+    """Params are the logits of `size` choices."""
 
     size: int
 
@@ -50,13 +52,13 @@ class Categorical:
         return self.size
 
     def sample(self, params: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        shifted = params - params.max(axis=-1, keepdims=True)
-        weights = np.exp(shifted)
-        cumulative = weights.cumsum(axis=-1)
-        threshold = rng.random(len(params)) * cumulative[:, -1]
-        # The last action takes what rounding leaves over, so an index is always in range.
-        action = np.minimum((cumulative <= threshold[:, None]).sum(axis=-1), self.size - 1)
-        log_prob = shifted[np.arange(len(params)), action] - np.log(cumulative[:, -1])
+        shifted = params.astype(np.float64) - params.max(axis=-1, keepdims=True)
+        cumulative = np.exp(shifted).cumsum(axis=-1)
+        total = cumulative[:, -1]
+        # Kept below the total: the first choice that passes the threshold then always has some probability.
+        threshold = np.minimum(rng.random(len(params)) * total, np.nextafter(total, 0.0))
+        action = (cumulative <= threshold[:, None]).sum(axis=-1)
+        log_prob = shifted[np.arange(len(params)), action] - np.log(total)
         return action, log_prob.astype(np.float32)
 
     def mode(self, params: Array) -> Array:
@@ -69,6 +71,36 @@ class Categorical:
     def entropy(self, params: Tensor) -> Tensor:
         log_probs = params.log_softmax(dim=-1)
         return -(log_probs.exp() * log_probs).sum(dim=-1)
+
+
+@dataclass(frozen=True)
+class MultiCategorical:
+    """Several independent choices; params are the logits of the first, then of the second, and so on."""
+
+    sizes: tuple[int, ...]
+
+    @property
+    def param_size(self) -> int:
+        return sum(self.sizes)
+
+    def _factors(self) -> list[tuple[Categorical, slice]]:
+        ends = np.cumsum(self.sizes).tolist()
+        return [(Categorical(size), slice(end - size, end)) for size, end in zip(self.sizes, ends, strict=True)]
+
+    def sample(self, params: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        drawn = [factor.sample(params[:, where], rng) for factor, where in self._factors()]
+        return np.stack([action for action, _ in drawn], axis=-1), np.sum([log_prob for _, log_prob in drawn], axis=0)
+
+    def mode(self, params: Array) -> Array:
+        return np.stack([factor.mode(params[:, where]) for factor, where in self._factors()], axis=-1)
+
+    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
+        factors = enumerate(self._factors())
+        terms = [factor.log_prob(params[..., where], action[..., k]) for k, (factor, where) in factors]
+        return torch.stack(terms).sum(dim=0)
+
+    def entropy(self, params: Tensor) -> Tensor:
+        return torch.stack([factor.entropy(params[..., where]) for factor, where in self._factors()]).sum(dim=0)
 
 
 @dataclass(frozen=True)
@@ -86,11 +118,15 @@ class DiagonalGaussian:
         return 2 * self.size
 
     def sample(self, params: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        noise = rng.standard_normal((len(params), self.size), dtype=np.float32)
+        return self.displaced(params, noise * np.exp(params[:, self.size :]))
+
+    def displaced(self, params: Array, shift: Array) -> tuple[Array, Array]:
+        """Actions that lie off the means by `shift`, and their log-probabilities."""
         mean, log_std = params[:, : self.size], params[:, self.size :]
-        noise = rng.standard_normal(mean.shape, dtype=np.float32)
-        action = mean + np.exp(log_std) * noise
+        noise = shift * np.exp(-log_std)
         log_prob = -(0.5 * noise * noise + log_std).sum(axis=-1) - self.size * LOG_SQRT_2PI
-        return action, log_prob.astype(np.float32)
+        return mean + shift, log_prob.astype(np.float32)
 
     def mode(self, params: Array) -> Array:
         return params[:, : self.size]
@@ -104,6 +140,8 @@ class DiagonalGaussian:
         return params[..., self.size :].sum(dim=-1) + self.size * (0.5 + LOG_SQRT_2PI)
 
 
-def action_distribution(info: SpaceInfo) -> Distribution:
+def action_distribution(info: SpaceInfo) -> Categorical | MultiCategorical | DiagonalGaussian:
     """The distribution that fits an action space."""
-    return Categorical(info.action_size) if info.action_kind == "discrete" else DiagonalGaussian(info.action_size)
+    if info.continuous:
+        return DiagonalGaussian(info.action_size)
+    return Categorical(info.action_size) if info.action_kind == "discrete" else MultiCategorical(info.action_counts)

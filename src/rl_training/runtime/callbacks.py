@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rl_training.experiment.settings import EarlyStoppingRule
+from rl_training.runtime.collect import EPISODE_METRICS
 from rl_training.types import Metrics
 
 if TYPE_CHECKING:
@@ -26,11 +27,17 @@ class Callback:
     def on_eval(self, run: Run, metrics: Metrics) -> None:
         """After every evaluation."""
 
+    def on_log(self, run: Run, row: Metrics) -> None:
+        """After every row of metrics that the run writes down; the clock is its `step`."""
+
     def on_checkpoint(self, run: Run, path: Path) -> None:
         """After every checkpoint."""
 
     def on_end(self, run: Run) -> None:
-        """When the run has ended, for whatever reason."""
+        """When the run has ended, for whatever reason but an error."""
+
+    def close(self) -> None:
+        """Let go of what is open: called last, after an error too. `on_start` may follow, if the run goes on."""
 
     def state_dict(self) -> dict[str, Any]:
         """What the callback remembers, as plain data."""
@@ -90,6 +97,8 @@ class EarlyStopping(Callback):
     def on_eval(self, run: Run, metrics: Metrics) -> None:
         rule = self.rule
         known = run.metrics | metrics
+        if rule.metric in EPISODE_METRICS and rule.metric not in known:
+            return
         if rule.metric not in known:
             raise run.mistake(f"early_stopping.metric={rule.metric!r}: no such metric", rule.metric, known)
         sign = 1.0 if rule.mode == "max" else -1.0

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
 import re
 import shutil
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
 from rl_training.types import UserError
 
 FORMAT_VERSION = 1
 _STEP = re.compile(r"step_(\d+)$")
+_META_KEYS = {"step", "config", "spaces", "versions", "threads"}
+_STATE_KEYS = {"algorithm", "parts", "rng", "callbacks", "trainer"}
+_ENVS_KEYS = {"steps", "raw", "keeper"}
 
 
 @dataclass(frozen=True)
@@ -39,18 +46,48 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
     shutil.rmtree(draft, ignore_errors=True)
     try:
         draft.mkdir(parents=True)
-        policy = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.policy.items()}
-        save_file(policy, draft / "model.safetensors")
-        torch.save(checkpoint.state, draft / "state.pt")
-        torch.save(checkpoint.envs, draft / "envs.pt")
-        (draft / "meta.json").write_text(json.dumps(checkpoint.meta | {"format": FORMAT_VERSION}, indent=2) + "\n")
-        for file in (*draft.iterdir(), draft):
-            _sync(file)
+        for name, content in _contents(checkpoint).items():
+            with (draft / name).open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        _sync(draft)
         _move(draft, path)
         _sync(path.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return path
+
+
+def _contents(checkpoint: Checkpoint) -> dict[str, bytes]:
+    """The files of a checkpoint. They are made in memory, so that a full disk is one kind of error, with its name."""
+    policy = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.policy.items()}
+    meta = json.dumps(checkpoint.meta | {"format": FORMAT_VERSION}, indent=2) + "\n"
+    return {
+        "model.safetensors": safetensors_bytes(policy),
+        "state.pt": _torch_bytes(_plain(checkpoint.state, "state")),
+        "envs.pt": _torch_bytes(_plain(checkpoint.envs, "envs")),
+        "meta.json": meta.encode(),
+    }
+
+
+def _torch_bytes(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def _plain(value: Any, where: str) -> Any:
+    """The value, with numpy's numbers as Python's own; what could not be loaded again is refused by name."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_plain(item, f"{where}[{index}]") for index, item in enumerate(value))
+    if value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor):
+        return value
+    raise UserError(f"{where}: a checkpoint cannot hold a {type(value).__name__}, only plain data and tensors")
 
 
 def _move(draft: Path, path: Path) -> None:
@@ -65,6 +102,7 @@ def _move(draft: Path, path: Path) -> None:
 
 
 def _recover(folder: Path) -> None:
+    """Bring back what a crash in `_move` left under another name."""
     for replaced in folder.glob(".replaced-*"):
         path = folder / replaced.name.removeprefix(".replaced-")
         if not path.exists():
@@ -100,12 +138,19 @@ def _by_step(folder: Path) -> list[tuple[int, Path]]:
     return sorted(found, reverse=True)
 
 
-def prune(folder: Path, keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints and the best one, and what crashes left behind."""
+def prune(folder: Path, keep: int, newest: int) -> None:
+    """Remove all but the newest `keep` checkpoints and the best one, and what crashes left behind.
+
+    Those beyond `newest` were written by a run that went back to an older checkpoint since: they go too.
+    """
+    found = _by_step(folder)
+    abandoned = [path for step, path in found if step > newest]
     best = pointed(folder, "best")
-    for _, path in _by_step(folder)[keep:]:
-        if path != best:
-            shutil.rmtree(path, ignore_errors=True)
+    if best in abandoned:
+        (folder / "best").unlink()
+    older = [path for step, path in found if step <= newest][keep:]
+    for path in (*abandoned, *(path for path in older if path != best)):
+        shutil.rmtree(path, ignore_errors=True)
     for leftover in (*folder.glob(".draft-*"), *folder.glob(".replaced-*")):
         shutil.rmtree(leftover, ignore_errors=True)
 
@@ -113,6 +158,8 @@ def prune(folder: Path, keep: int) -> None:
 def find_checkpoint(path: str | Path, which: str = "latest") -> Path:
     """The checkpoint that a path means: itself, or the latest (or best, or `step_N`) of a run's folder."""
     path = Path(path)
+    if path.parent.is_dir() and not path.exists():
+        _recover(path.parent)
     if (path / "meta.json").is_file():
         return path
     folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
@@ -144,6 +191,9 @@ def read_meta(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{str(path)!r}: has checkpoint format {written_by}; this version of rl_training reads {FORMAT_VERSION}"
         )
+    missing = sorted(_META_KEYS - meta.keys())
+    if missing:
+        raise UserError(f"{str(path)!r}: is not a checkpoint of rl_training, or is damaged (no {missing[0]!r})")
     return dict(meta)
 
 
@@ -153,11 +203,21 @@ def read_checkpoint(path: Path, *, policy_only: bool = False) -> Checkpoint:
     policy = _read(path / "model.safetensors", load_file)
     if policy_only:
         return Checkpoint(meta, policy)
-    return Checkpoint(meta, policy, _read(path / "state.pt", _load_plain), _read(path / "envs.pt", _load_plain))
+    state, envs = _read_plain(path / "state.pt", _STATE_KEYS), _read_plain(path / "envs.pt", _ENVS_KEYS)
+    return Checkpoint(meta, policy, state, envs)
 
 
-def _load_plain(file: Path) -> Mapping[str, Any]:
-    return torch.load(file, map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
+def _read_plain(file: Path, keys: set[str]) -> dict[str, Any]:
+    content = _read(file, _load_plain)
+    if not isinstance(content, dict) or not keys <= content.keys():
+        raise UserError(f"{str(file)!r}: is damaged or foreign (it does not hold {', '.join(sorted(keys))})")
+    return content
+
+
+def _load_plain(file: Path) -> Any:
+    if file.is_file() and not zipfile.is_zipfile(file):
+        raise ValueError("it was not written by torch, or not to its end")
+    return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def _read(file: Path, load: Any) -> Any:

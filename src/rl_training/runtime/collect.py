@@ -10,11 +10,15 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rl_training.runtime.envs import ActionScaler, reset_each
+from rl_training.ops.observations import Unpacker
+from rl_training.runtime.envs import reset_each
 from rl_training.runtime.journal import Forgetful, keep_state_of
+from rl_training.runtime.spaces import ActionScaler
 from rl_training.types import Array, Metrics, SpaceInfo, Step, UserError
 
 _EPISODE_WINDOW = 100
+# Known as soon as the first episode has ended.
+EPISODE_METRICS = ("episode_return_mean", "episode_length_mean")
 
 
 class Collector:
@@ -42,6 +46,8 @@ class Collector:
         self._mode = envs.metadata["autoreset_mode"]
         self._scale = ActionScaler(info, envs.single_action_space.dtype)
         self._keeper = keep_state_of(envs)
+        self._unpack = Unpacker(info)
+        self._has_numbers = self._unpack.float_shape is not None
         self._all = np.ones(self.num_envs, np.bool_)
         self._resetting = np.zeros(self.num_envs, np.bool_)
         self._returns = np.zeros(self.num_envs)
@@ -84,6 +90,8 @@ class Collector:
         elif any_done:
             shown = self._restart(done)
         self._check(raw_reward, next_obs)
+        if shown is not next_obs:  # what a reset showed
+            self._check(raw_reward, shown)
         self._count(raw_reward, done, real, any_done)
         self.obs = shown
         reward = np.asarray(raw_reward, np.float32)
@@ -106,9 +114,10 @@ class Collector:
 
     def _check(self, reward: Array, obs: Array) -> None:
         # A sum is one cheap pass; only where it is suspicious is every number looked at.
-        if np.isfinite(reward.sum()) and np.isfinite(obs.sum()):
+        numbers = self._unpack.floats(obs) if self._has_numbers else reward
+        if np.isfinite(reward.sum()) and np.isfinite(numbers.sum()):
             return
-        for name, array in (("reward", reward), ("observation", obs)):
+        for name, array in (("reward", reward), ("observation", numbers)):
             bad = np.argwhere(~np.isfinite(np.asarray(array, np.float64)))
             if len(bad):
                 value = array[tuple(bad[0])]
@@ -132,7 +141,7 @@ class Collector:
         metrics: Metrics = {"episodes": float(self._episodes)}
         if self._recent:
             returns, lengths = zip(*self._recent, strict=True)
-            metrics |= {"episode_return_mean": float(np.mean(returns)), "episode_length_mean": float(np.mean(lengths))}
+            metrics |= zip(EPISODE_METRICS, (float(np.mean(returns)), float(np.mean(lengths))), strict=True)
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
@@ -155,12 +164,8 @@ class Collector:
         self._returns, self._lengths = state["returns"].numpy().copy(), state["lengths"].numpy().copy()
         self._resetting = state["resetting"].numpy().copy()
         self._raw = state["raw"].numpy().copy()
-        seen = self._keeper.restore(self.envs, state["keeper"])
+        differs = self._keeper.restore(self.envs, state["keeper"], self._raw)
         self.obs = self._observed(self._raw)
-        if seen is None:
-            return
-        axes = tuple(range(1, self._raw.ndim))
-        differs = self._all if seen.shape != self._raw.shape else (seen != self._raw).any(axis=axes)
         if differs.any():
             self.restarts += 1
             self._returns[differs], self._lengths[differs], self._resetting[differs] = 0.0, 0, False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,7 +44,8 @@ def resolve_value(config: Config | Mapping[str, Any], key: str, *, step: int, de
         control = parse_control(
             default if base is None else _number(base), flat.get(name + "_schedule"), flat.get(name + "_warmup_steps")
         )
-        value = control.at(step, flat.get("total_timesteps"))
+        horizon = flat.get("total_timesteps")
+        value = control.at(step, None if horizon is None else int(_number(horizon)))
     except ScheduleError as error:
         raise UserError(f"{name}: {error}") from None
     if value < 0.0:
@@ -52,7 +54,7 @@ def resolve_value(config: Config | Mapping[str, Any], key: str, *, step: int, de
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ScheduleError(f"{value!r} is not a number")
     return float(value)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
+import signal
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +19,7 @@ from rl_training.algorithms.base import LoopConfig
 from rl_training.experiment.references import is_reference, resolve_reference
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import RunConfig
+from rl_training.runtime.spaces import PackedObservation, describe_spaces, mask_size
 from rl_training.types import Array, SpaceInfo, UserError
 
 EnvFactory = Callable[..., Any]
@@ -75,6 +79,8 @@ class EnvMaker:
         self.env_kwargs = dict(settings.env_kwargs)
         self.vectorization = settings.vectorization
         self.loop = loop
+        self.masked = False
+        self._packed: PackedObservation | None = None
         if factory is None and is_reference(env_id):
             factory = resolve_reference(env_id, key="env_id")
             if not callable(factory):
@@ -90,9 +96,15 @@ class EnvMaker:
         env = RebuiltPerEpisode(self._base) if rebuilt else self._base()
         if isinstance(env.observation_space, gym.spaces.Discrete):
             env = gym.wrappers.FlattenObservation(env)
+        is_dict = isinstance(env.observation_space, gym.spaces.Dict)
         if self.loop.frame_stack > 1:
+            if is_dict:
+                raise UserError(f"frame_stack={self.loop.frame_stack}: Dict observations cannot be stacked")
             env = gym.wrappers.FrameStackObservation(env, self.loop.frame_stack)
-        return env
+        if not (is_dict or self.masked):
+            return env
+        self._packed = PackedObservation(env, self.env_id, masked=self.masked)
+        return self._packed
 
     def _base(self) -> gym.Env[Any, Any]:
         limit = self.loop.time_limit
@@ -106,6 +118,23 @@ class EnvMaker:
     def vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         """The environments that learning steps."""
         return self._friendly(lambda: self._vector(num_envs))
+
+    def masking(self, envs: VectorEnv[Any, Any, Any]) -> VectorEnv[Any, Any, Any]:
+        """The same environments, or new ones that show their action masks if there are any."""
+        if isinstance(envs, CartPoleVectorEnv) or mask_size(envs.single_action_space) == 0:
+            return envs
+        _, infos = envs.reset(seed=0)
+        if "action_mask" not in infos:
+            return envs
+        if self.makes_vectors:
+            raise UserError(f"env_id={self.env_id!r}: masks need a function that makes single environments")
+        num_envs, self.masked = envs.num_envs, True
+        envs.close()
+        return self.vector(num_envs)
+
+    def describe(self, envs: VectorEnv[Any, Any, Any]) -> SpaceInfo:
+        """The spaces of the environments that this made."""
+        return describe_spaces(envs.single_observation_space, envs.single_action_space, self.env_id, self._packed)
 
     def judged(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         """The environments of an evaluation: every episode is seeded by itself."""
@@ -123,7 +152,8 @@ class EnvMaker:
             options = self.env_kwargs | ({} if limit is None else {"max_episode_steps": limit})
             return native(num_envs=num_envs, **(dict(self.spec.kwargs) if self.spec else {}) | options)
         if mode == "async":
-            return AsyncVectorEnv([self.single] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+            make = partial(_made_by_worker, self.single, os.getpid())
+            return AsyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
         return self._sync(num_envs)
 
     def _made_vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
@@ -159,6 +189,13 @@ class EnvMaker:
             raise
 
 
+def _made_by_worker(make: Callable[[], gym.Env[Any, Any]], main_process: int) -> gym.Env[Any, Any]:
+    """An environment whose own process leaves Ctrl-C, which a terminal sends to all of them, to the main one."""
+    if os.getpid() != main_process:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return make()
+
+
 def _parameters(factory: EnvFactory) -> Mapping[str, Any]:
     try:
         return inspect.signature(factory).parameters
@@ -167,6 +204,10 @@ def _parameters(factory: EnvFactory) -> Mapping[str, Any]:
 
 
 def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
+    if env_id.startswith("custom "):
+        raise UserError(
+            f"env_id={env_id!r}: was given as an object, which cannot be found by name; give it again (env=)"
+        )
     try:
         return gym.spec(env_id)
     except gym.error.Error as error:
@@ -183,50 +224,3 @@ def _missing_extra(message: str) -> str:
         if module in words.lower():
             return f"needs an extra that is not installed: pip install 'rl-training[{extra}]' ({words})"
     return words
-
-
-def describe_spaces(observation: gym.Space[Any], action: gym.Space[Any], env_id: str) -> SpaceInfo:
-    """The spaces as plain data; what no algorithm here can work with is refused by name."""
-    if not isinstance(observation, gym.spaces.Box):
-        raise UserError(
-            f"env_id={env_id!r}: observations of {type(observation).__name__} are not supported (Box, Discrete)"
-        )
-    dtype = "uint8" if observation.dtype == np.uint8 else "float32"
-    if isinstance(action, gym.spaces.Discrete):
-        size, start = int(action.n), int(action.start)
-        return SpaceInfo(observation.shape, dtype, "discrete", (), size, action_start=start)
-    if isinstance(action, gym.spaces.Box):
-        if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
-            raise UserError(
-                f"env_id={env_id!r}: actions are unbounded ({action}); policies act in [-1, 1], which is scaled to the "
-                "environment's bounds, so wrap it in gymnasium.wrappers.RescaleAction or give the space bounds"
-            )
-        low, high = action.low.reshape(-1), action.high.reshape(-1)
-        size = len(low)
-        return SpaceInfo(
-            observation.shape,
-            dtype,
-            "continuous",
-            action.shape,
-            size,
-            action_low=tuple(map(float, low)),
-            action_high=tuple(map(float, high)),
-        )
-    raise UserError(f"env_id={env_id!r}: actions of {type(action).__name__} are not supported (Box, Discrete)")
-
-
-class ActionScaler:
-    """The one place where a policy's actions become the environment's."""
-
-    def __init__(self, info: SpaceInfo, dtype: Any) -> None:
-        self.info = info
-        self.dtype = dtype
-        self._low = np.asarray(info.action_low, np.float64)
-        self._span = np.asarray(info.action_high, np.float64) - self._low
-
-    def __call__(self, action: Array) -> Array:
-        """`[B]` indices or `[B, size]` numbers, of which those outside [-1, 1] are clipped."""
-        if self.info.action_kind == "discrete":
-            return action + self.info.action_start if self.info.action_start else action
-        scaled = self._low + (np.clip(action, -1.0, 1.0) + 1.0) * 0.5 * self._span
-        return scaled.astype(self.dtype).reshape(len(action), *self.info.action_shape)

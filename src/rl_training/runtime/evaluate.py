@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rl_training.runtime.envs import ActionScaler, reset_each
+from rl_training.runtime.envs import reset_each
 from rl_training.runtime.rng import seeded, untouched
+from rl_training.runtime.spaces import ActionScaler
 from rl_training.types import Act, Array, Metrics, SpaceInfo
 
 # Every run is judged on the same episodes, so that their results can be compared.
@@ -58,13 +59,16 @@ class Evaluator:
         self._make = make
         self._info = info
         self._envs: VectorEnv[Any, Any, Any] | None = None
+        self._width = 0
 
     def __call__(self, act: Policy, episodes: int) -> Evaluation:
         """Play this many episodes with the best known actions, so that no random stream of training is drawn from."""
         with untouched():
-            if self._envs is None or self._envs.num_envs < min(episodes, _MOST_ENVS):
+            # The width of a batch can move the last bits of its rows, so it depends on nothing but `episodes`.
+            width = min(episodes, _MOST_ENVS)
+            if self._envs is None or self._width != width:
                 self.close()
-                self._envs = self._make(min(episodes, _MOST_ENVS))
+                self._envs, self._width = self._make(width), width
             return self._play(self._envs, act, episode_seeds(episodes))
 
     def _play(self, envs: VectorEnv[Any, Any, Any], act: Policy, seeds: list[int]) -> Evaluation:

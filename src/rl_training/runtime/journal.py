@@ -28,8 +28,8 @@ class StateKeeper(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """As plain data and tensors."""
 
-    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any]) -> Array | None:
-        """Bring the environments back; gives their observations where it can tell them, else None."""
+    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Array:
+        """Bring the environments back; gives a mask of those that do not show what they showed."""
 
 
 class Journal:
@@ -66,18 +66,26 @@ class Journal:
             "actions": torch.from_numpy(actions),
         }
 
-    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any]) -> Array | None:
+    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Array:
         self._seeds, self._starts = state["seeds"].numpy().copy(), state["starts"].numpy().copy()
         self._actions = list(state["actions"].numpy().copy())
         seeds = [int(seed) for seed in self._seeds]
         obs = reset_each(envs, seeds)
+        differs = np.zeros(len(seeds), np.bool_)
         for t, action in enumerate(self._actions):
             self._begin_late(envs, (self._starts == t) & (t > 0), seeds)
             obs, _, terminated, truncated, _ = envs.step(action)
-            # An environment whose episode starts later is only kept alive until then.
-            self._begin_late(envs, (terminated | truncated) & (self._starts > t + 1), seeds)
+            # An environment whose episode starts later is only kept alive until then; one whose episode ends now,
+            # though it still ran when it was saved, is not the same any more.
+            over = (terminated | truncated) & (self._starts != t + 1)
+            differs |= over & (self._starts <= t)
+            self._begin_late(envs, over, seeds)
         late = self._starts == len(self._actions)
-        return np.asarray(reset_each(envs, seeds, late) if self._actions and late.any() else obs)
+        obs = np.asarray(reset_each(envs, seeds, late) if self._actions and late.any() else obs)
+        if obs.shape != shown.shape:
+            return np.ones_like(differs)
+        differs |= (obs != shown).any(axis=tuple(range(1, obs.ndim)))
+        return differs
 
     @staticmethod
     def _begin_late(envs: VectorEnv[Any, Any, Any], mask: Array, seeds: list[int]) -> None:
@@ -100,10 +108,10 @@ class OwnVectorState:
     def state_dict(self) -> dict[str, Any]:
         return {"own": _to_tensors(self._envs.get_state())}
 
-    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any]) -> Array | None:
+    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Array:
         envs.reset(seed=0)
         self._envs.set_state(_to_arrays(state["own"]))
-        return None
+        return np.zeros(len(shown), np.bool_)
 
 
 class OwnStates(OwnVectorState):
@@ -113,14 +121,14 @@ class OwnStates(OwnVectorState):
         states = [_to_tensors(env.unwrapped.get_state()) for env in self._envs.envs]
         return {"own": states, "elapsed": [_elapsed(env) for env in self._envs.envs]}
 
-    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any]) -> Array | None:
+    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Array:
         envs.reset(seed=0)
         for env, own, elapsed in zip(self._envs.envs, state["own"], state["elapsed"], strict=True):
             env.unwrapped.set_state(_to_arrays(own))
             limit = _time_limit(env)
             if limit is not None:
                 limit._elapsed_steps = elapsed
-        return None
+        return np.zeros(len(shown), np.bool_)
 
 
 class Forgetful(OwnVectorState):
@@ -129,8 +137,8 @@ class Forgetful(OwnVectorState):
     def state_dict(self) -> dict[str, Any]:
         return {}
 
-    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any]) -> Array | None:
-        return np.zeros(0)
+    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Array:
+        return np.ones(len(shown), np.bool_)
 
 
 def keep_state_of(envs: VectorEnv[Any, Any, Any]) -> StateKeeper:

@@ -22,7 +22,7 @@ from rl_training.runtime.train import run as run_training
 from rl_training.types import Metrics, UserError
 
 # What a run is cannot change when it goes on; what is written about it, its length and its rates can.
-_FIXED = ("algo", "env_id", "env_kwargs", "num_envs", "seed")
+_FIXED = ("algo", "env_id", "env_kwargs", "vectorization", "num_envs", "seed")
 
 
 def evaluate_checkpoint(
@@ -36,7 +36,7 @@ def evaluate_checkpoint(
     """Judge the policy of a run or a checkpoint, on the episodes that every evaluation uses."""
     found = find_checkpoint(path, which)
     checkpoint = read_checkpoint(found, policy_only=True)
-    run = build(load_config(checkpoint.meta["config"], device=device), env_factory=env_factory)
+    run = build(load_config(checkpoint.meta["config"], device=device, loggers=()), env_factory=env_factory)
     try:
         run.algorithm.load_policy_state(_fitting(checkpoint.policy, run, found))
         metrics = run.evaluate(num_episodes or run.config.run.eval_episodes).metrics()
@@ -62,30 +62,47 @@ def restore(
     callbacks: Sequence[Callback] = (),
     env_factory: EnvFactory | None = None,
     overrides: Iterable[str] = (),
+    config: Config | None = None,
     **values: Any,
 ) -> tuple[Run, list[str]]:
-    """The run that a checkpoint holds, ready to go on, and what differs from where it was saved."""
+    """The run that a checkpoint holds, ready to go on, and what differs from where it was saved.
+
+    Its config is the saved one with `overrides` and `values`, or `config` as a whole.
+    """
     found = find_checkpoint(path, which)
     checkpoint = read_checkpoint(found)
-    config = load_config(checkpoint.meta["config"], overrides, **values)
-    changes = _changes(checkpoint.meta["config"], config)
+    overrides, saved = list(overrides), checkpoint.meta["config"]
+    given = [values.get("algo"), *(o.removeprefix("algo=") for o in overrides if o.startswith("algo="))]
+    for algo in given if config is None else [config.run.algo]:
+        if algo not in (None, saved["algo"]):  # before its settings are read, of which most would be unknown
+            raise _kept("algo", saved["algo"], algo)
+    config = config or load_config(saved, overrides, **values)
+    changes = _changes(saved, config)
     run = build(config, env_factory=env_factory, callbacks=callbacks)
-    _fitting(checkpoint.policy, run, found)
-    if found.parent.name == "checkpoints":
-        run.folder = RunFolder(found.parent.parent)
+    try:
+        _fitting(checkpoint.policy, run, found)
+        run.load(checkpoint)
+    except BaseException:
+        run.close()
+        raise
     run.checkpoint = found
-    run.load(checkpoint)
-    if run.stop_reason == INTERRUPTED or "early_stopping" in changes:
+    if run.stop_reason == INTERRUPTED or changes.keys() & _lifting(run.stop_reason):
         run.should_stop, run.stop_reason = False, None
     notes = [f"{key}: {old!r} -> {new!r}" for key, (old, new) in changes.items()]
     return run, notes + _differences(checkpoint.meta, run)
+
+
+def _lifting(stop_reason: str | None) -> set[str]:
+    """The settings of which a change lets a run go on that was stopped for this reason."""
+    stopped_early = stop_reason is not None and stop_reason.startswith("early_stopping")
+    return {"early_stopping"} if stopped_early else {"early_stopping", "total_timesteps"}
 
 
 def _changes(saved: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]]:
     now = config.flat()
     settings = settings_of(config.spec)
     changes = {}
-    for key in saved.keys() | now.keys():
+    for key in sorted(saved.keys() | now.keys()):
         old, new = saved.get(key), now.get(key)
         if old == new:
             continue
@@ -96,9 +113,13 @@ def _changes(saved: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]
             and setting.part != "run"
         )
         if fixed:
-            raise UserError(f"{key}={new!r}: a run that goes on keeps its {key} ({old!r}); start a new one instead")
+            raise _kept(key, old, new)
         changes[key] = (old, new)
     return changes
+
+
+def _kept(key: str, old: Any, new: Any) -> UserError:
+    return UserError(f"{key}={new!r}: a run that goes on keeps its {key} ({old!r}); start a new one instead")
 
 
 def _differences(meta: dict[str, Any], run: Run) -> list[str]:
@@ -124,21 +145,30 @@ def resume_training(
     callbacks: Sequence[Callback] = (),
     env_factory: EnvFactory | None = None,
     overrides: Iterable[str] = (),
+    config: Config | None = None,
     **values: Any,
 ) -> TrainResult:
     """Go on with a run from its checkpoint, in the same folder; `total_timesteps` and the like may change."""
-    run, notes = restore(path, which=which, callbacks=callbacks, env_factory=env_factory, overrides=overrides, **values)
+    run, notes = restore(
+        path, which=which, callbacks=callbacks, env_factory=env_factory, overrides=overrides, config=config, **values
+    )
     try:
-        if run.folder is None:
+        checkpoint = run.checkpoint
+        if checkpoint is None or checkpoint.parent.name != "checkpoints":
             raise UserError(f"{str(path)!r}: is not in a run's folder; load it with Agent.load and call learn")
+        folder = RunFolder(checkpoint.parent.parent)
         if run.finished:
             reason = run.stop_reason or "completed"
             raise UserError(
-                f"{str(run.folder.path)!r}: this run has ended at step {run.steps} ({reason}); to go on, give a larger "
+                f"{str(folder.path)!r}: this run has ended at step {run.steps} ({reason}); to go on, give a larger "
                 "total_timesteps, or another early_stopping if that ended it"
             )
-        run.folder.note_resumption(run.steps, notes)
-        run.folder.write_config(run.config.flat())
+        try:
+            folder.note_resumption(run.steps, notes)
+            folder.write_config(run.config.flat())
+            run.reopen_folder(folder, checkpoint)
+        except OSError as error:
+            raise UserError(f"cannot write to {str(folder.path)!r}: {error.strerror or error}") from error
         return run_training(run)
     finally:
         run.close()

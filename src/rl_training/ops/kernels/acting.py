@@ -86,28 +86,34 @@ def mlp_rows(flat: Array, offsets: Array, sizes: Array, kind: int, x: Array) -> 
 
 
 @jit
-def sample_categorical(logits: Array, uniform: Array) -> tuple[Array, Array]:
-    """Actions `[B]` and their log-probabilities, by inverting the cumulative distribution at `uniform` `[B]`."""
-    rows, size = logits.shape
-    action = np.empty(rows, np.int64)
-    log_prob = np.empty(rows, np.float32)
+def sample_categorical(logits: Array, counts: Array, uniform: Array) -> tuple[Array, Array]:
+    """Independent choices `[B, K]` and their log-probabilities `[B]`.
+
+    The cumulative distribution of every choice is inverted at `uniform` `[B, K]`.
+    """
+    rows = logits.shape[0]
+    action = np.empty((rows, counts.size), np.int64)
+    log_prob = np.zeros(rows, np.float32)
     for b in range(rows):
-        highest = logits[b].max()
-        total = 0.0
-        for a in range(size):
-            total += math.exp(logits[b, a] - highest)
-        threshold = uniform[b] * total
-        reached, chosen = 0.0, 0
-        for a in range(size):
-            weight = math.exp(logits[b, a] - highest)
-            # An action without any probability is never the one at which the sum passes the threshold.
-            if weight > 0.0:
-                chosen = a
-                reached += weight
-                if reached > threshold:
-                    break
-        action[b] = chosen
-        log_prob[b] = logits[b, chosen] - highest - math.log(total)
+        start = 0
+        for k in range(counts.size):
+            row = logits[b, start : start + counts[k]]
+            highest = row.max()
+            total = 0.0
+            for a in range(row.size):
+                total += math.exp(row[a] - highest)
+            threshold, reached, chosen = uniform[b, k] * total, 0.0, 0
+            for a in range(row.size):
+                weight = math.exp(row[a] - highest)
+                # A choice without any probability is never the one at which the sum passes the threshold.
+                if weight > 0.0:
+                    chosen = a
+                    reached += weight
+                    if reached > threshold:
+                        break
+            action[b, k] = chosen
+            log_prob[b] += row[chosen] - highest - math.log(total)
+            start += counts[k]
     return action, log_prob
 
 

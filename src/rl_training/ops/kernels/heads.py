@@ -14,31 +14,43 @@ _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @jit
-def categorical_forward(logits: Array, action: Array, log_prob: Array, entropy: Array) -> None:
-    """Turn `logits` `[B, A]` into log-probabilities in place; write those of `action` and the entropies `[B]`."""
+def categorical_forward(logits: Array, counts: Array, action: Array, log_prob: Array, entropy: Array) -> None:
+    """Turn `logits` `[B, sum(counts)]` of independent choices into log-probabilities, in place.
+
+    `action` is `[B, K]`; its log-probabilities and the entropies, each `[B]`, are written.
+    """
     for b in range(logits.shape[0]):
-        highest = logits[b].max()
-        total = 0.0
-        for a in range(logits.shape[1]):
-            total += math.exp(logits[b, a] - highest)
-        shift = highest + math.log(total)
-        bonus = 0.0
-        for a in range(logits.shape[1]):
-            logits[b, a] -= shift
-            bonus -= math.exp(logits[b, a]) * logits[b, a]
-        log_prob[b] = logits[b, action[b]]
-        entropy[b] = bonus
+        log_prob[b] = entropy[b] = 0.0
+        start = 0
+        for k in range(counts.size):
+            row = logits[b, start : start + counts[k]]
+            highest = row.max()
+            total = 0.0
+            for a in range(row.size):
+                total += math.exp(row[a] - highest)
+            shift = highest + math.log(total)
+            for a in range(row.size):
+                row[a] -= shift
+                entropy[b] -= math.exp(row[a]) * row[a]
+            log_prob[b] += row[action[b, k]]
+            start += counts[k]
 
 
 @jit
-def categorical_backward(log_probs: Array, action: Array, entropy: Array, d_log_prob: Array, d_entropy: float) -> None:
+def categorical_backward(log_probs: Array, counts: Array, action: Array, d_log_prob: Array, d_entropy: float) -> None:
     """Turn the log-probabilities of `categorical_forward` into the gradient of the logits, in place."""
     for b in range(log_probs.shape[0]):
-        for a in range(log_probs.shape[1]):
-            log_p = log_probs[b, a]
-            p = math.exp(log_p)
-            chosen = 1.0 if action[b] == a else 0.0
-            log_probs[b, a] = d_log_prob[b] * (chosen - p) - d_entropy * p * (log_p + entropy[b])
+        start = 0
+        for k in range(counts.size):
+            row = log_probs[b, start : start + counts[k]]
+            entropy = 0.0
+            for a in range(row.size):
+                entropy -= math.exp(row[a]) * row[a]
+            for a in range(row.size):
+                p = math.exp(row[a])
+                chosen = 1.0 if action[b, k] == a else 0.0
+                row[a] = d_log_prob[b] * (chosen - p) - d_entropy * p * (row[a] + entropy)
+            start += counts[k]
 
 
 @jit

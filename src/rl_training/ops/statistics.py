@@ -1,0 +1,53 @@
+"""How good a training is over several seeds: robust means, and how sure one can be of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from rl_training.types import Array
+
+Statistic = Callable[[Array], Array]
+
+
+def mean(values: Array) -> Array:
+    """The mean over the last axis `[..., N]`."""
+    return np.asarray(np.mean(values, axis=-1))
+
+
+def interquartile_mean(values: Array) -> Array:
+    """The mean of the middle half over the last axis `[..., N]` (IQM; Agarwal et al. 2021, section 4.3).
+
+    A quarter of the mass is cut off at each end. Where N is no multiple of 4 a value at the border counts in part: of 3
+    values, the lowest and the highest count a quarter each and the middle one fully, so the IQM differs from the mean.
+    """
+    ordered = np.sort(np.asarray(values, np.float64), axis=-1)
+    count = ordered.shape[-1]
+    edges = np.arange(count + 1) / count  # value k fills the mass from edges[k] to edges[k + 1]
+    weights = np.clip(np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25), 0.0, None) / 0.5
+    return np.asarray(ordered @ weights)
+
+
+def bootstrap_interval(
+    values: Array,
+    statistic: Statistic = mean,
+    *,
+    level: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> tuple[Array, Array]:
+    """The percentile bootstrap's confidence interval of a statistic over the last axis `[..., N]`, N at least 2.
+
+    The N values are drawn again with replacement `resamples` times; the interval holds the middle `level` of the
+    statistics of these draws. Its own generator makes it a pure function. Everything before the last axis is drawn
+    together, so that a curve stays a curve.
+    """
+    values = np.asarray(values, np.float64)
+    count = values.shape[-1] if values.ndim else 0
+    if count < 2:
+        raise ValueError("a confidence interval needs at least two values")
+    drawn = np.random.default_rng(seed).integers(0, count, (resamples, count))
+    statistics = statistic(values[..., drawn])  # [..., resamples]
+    low, high = np.quantile(statistics, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=-1)
+    return np.asarray(low), np.asarray(high)

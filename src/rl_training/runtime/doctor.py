@@ -1,0 +1,127 @@
+"""Is this machine ready, and does an environment keep its promises: findings of one line each."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+
+from rl_training import __version__
+from rl_training.runtime.extras import install_command
+
+Level = Literal["ok", "note", "PROBLEM"]
+
+_NEEDED = ("torch", "numpy", "gymnasium", "numba")
+# What an extra installs, by the name of its distribution.
+EXTRAS = {
+    "box2d": "box2d",
+    "mujoco": "mujoco",
+    "plot": "matplotlib",
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was looked at, how it is, and one sentence about it."""
+
+    level: Level
+    subject: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.level:<8} {self.subject:<12} {self.words}"
+
+
+def check_machine() -> Iterator[Finding]:
+    """Versions, extras, threads, device and numba's cache."""
+    yield Finding("ok", "python", platform.python_version())
+    yield Finding("ok", "rl_training", __version__)
+    broken = False
+    for package in _NEEDED:
+        try:
+            importlib.import_module(package)
+            yield Finding("ok", package, version(package))
+        except Exception as error:
+            broken = True
+            yield Finding("PROBLEM", package, f"cannot be imported: {one_line(error)}")
+    for extra, distribution in EXTRAS.items():
+        yield _check_extra(extra, distribution)
+    if not broken:
+        yield _check_threads()
+        yield _check_device()
+        yield _check_numba_cache()
+
+
+def _check_extra(extra: str, distribution: str) -> Finding:
+    try:
+        return Finding("ok", extra, f"extra is installed ({distribution} {version(distribution)})")
+    except PackageNotFoundError:
+        return Finding("note", extra, f"extra is not installed: {install_command(extra)}")
+
+
+def _check_threads() -> Finding:
+    import numpy  # noqa: F401  (its BLAS is what is asked about)
+    import torch
+    from threadpoolctl import threadpool_info
+
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    pools = [
+        f"{pool['internal_api']} {pool['num_threads']}" for pool in threadpool_info() if pool["user_api"] == "blas"
+    ]
+    return Finding(
+        "ok",
+        "threads",
+        f"{usable} of {os.cpu_count()} cores are usable; torch would take {torch.get_num_threads()}, BLAS "
+        f"{', '.join(pools) or 'is unknown'}; a run takes 1 of each unless `threads` says otherwise",
+    )
+
+
+def _check_device() -> Finding:
+    import torch
+
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+        return Finding("ok", "device", f"`auto` is cuda ({', '.join(names)})")
+    return Finding("ok", "device", "`auto` is cpu; torch sees no GPU")
+
+
+def _check_numba_cache() -> Finding:
+    from rl_training.ops.kernels.returns import gae_kernel
+
+    folder = _cache_folder(gae_kernel)
+    if folder is None:
+        return Finding(
+            "note",
+            "numba cache",
+            "no folder is writable, so kernels are compiled anew in every process; set NUMBA_CACHE_DIR to one that is",
+        )
+    return Finding("ok", "numba cache", f"is kept in {folder}")
+
+
+def _cache_folder(kernel: Any) -> str | None:
+    """Where numba keeps a compiled function, if it found a folder that it may write to."""
+    path: str | None = kernel.stats.cache_path
+    return path
+
+
+def one_line(error: BaseException) -> str:
+    """An error as a part of a sentence."""
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def examine(
+    env_id: str | None = None, env_kwargs: Mapping[str, Any] | None = None, *, steps: int = 2_000
+) -> Iterator[Finding]:
+    """Look at the machine, then at an environment if one is named, with up to `steps` random steps."""
+    yield from check_machine()
+    if env_id is not None:
+        from rl_training.runtime.env_check import check_environment
+
+        yield from check_environment(env_id, env_kwargs or {}, steps=steps)

@@ -1,0 +1,303 @@
+"""Does an environment do the same thing twice: as a copy, after a reset, in a vector, after a resume?"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rl_training.ops.observations import Unpacker
+from rl_training.runtime.collect import Collector
+from rl_training.runtime.doctor import Level
+from rl_training.runtime.envs import EnvMaker, reset_each
+from rl_training.runtime.journal import Forgetful, Journal, keep_state_of
+from rl_training.runtime.spaces import ActionScaler, PackedObservation
+from rl_training.types import Array, SpaceInfo, Step
+
+Verdict = tuple[Level, str]
+
+_NUM_ENVS = 3
+_PARTS = ("observation", "reward", "terminated", "truncated")
+
+
+class RandomActions:
+    """Actions as a policy gives them, within its masks."""
+
+    def __init__(self, info: SpaceInfo, seed: int = 0) -> None:
+        self._info = info
+        self._rng = np.random.default_rng(seed)
+
+    def __call__(self, count: int, masks: Array | None = None) -> Array:
+        """Actions `[count, ...]`; of masks `[count, choices]` those that they allow."""
+        if self._info.continuous:
+            return self._rng.uniform(-1.0, 1.0, (count, self._info.action_size)).astype(np.float32)
+        scores = self._rng.random((count, sum(self._info.action_counts)))
+        if masks is not None:
+            scores[~masks] = -1.0
+        factors = np.split(scores, np.cumsum(self._info.action_counts)[:-1], axis=1)
+        chosen = np.stack([factor.argmax(axis=1) for factor in factors], axis=-1)
+        return chosen[:, 0] if self._info.action_kind == "discrete" else chosen
+
+
+class Copy:
+    """One environment as its maker made it: observations as they are, actions as a policy gives them."""
+
+    def __init__(self, env: gym.Env[Any, Any], info: SpaceInfo) -> None:
+        self.env = env.env if isinstance(env, PackedObservation) else env
+        self.observation_space: gym.Space[Any] = self.env.observation_space
+        self.mask: Array | None = None
+        self._masked = info.mask_size > 0
+        self._scale = ActionScaler(info, self.env.action_space.dtype)
+
+    def reset(self, seed: int) -> Any:
+        obs, infos = self.env.reset(seed=seed)
+        self._look(infos)
+        return obs
+
+    def step(self, action: Array) -> tuple[Any, Any, Any, Any]:
+        obs, reward, terminated, truncated, infos = self.env.step(self._scale(action)[0])
+        self._look(infos)
+        return obs, reward, terminated, truncated
+
+    def _look(self, infos: Mapping[str, Any]) -> None:
+        given: Any = infos.get("action_mask") if self._masked else None
+        parts = given if isinstance(given, (tuple, list)) else [given]
+        flat = None if given is None else np.concatenate([np.ravel(part) for part in parts]).astype(np.bool_)
+        self.mask = None if flat is None or not flat.any() else flat[None]
+
+    @property
+    def time_limit(self) -> int | None:
+        env: Any = self.env
+        while isinstance(env, gym.Wrapper):
+            if isinstance(env, gym.wrappers.TimeLimit):
+                return int(env._max_episode_steps)
+            env = env.env
+        return None
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class CopyOfVector:
+    """The same of a vector environment of one, of which every episode is seeded by itself."""
+
+    mask: Array | None = None
+    time_limit: int | None = None
+
+    def __init__(self, envs: VectorEnv[Any, Any, Any], info: SpaceInfo) -> None:
+        self.envs = envs
+        self.observation_space: gym.Space[Any] = envs.single_observation_space
+        self._scale = ActionScaler(info, envs.single_action_space.dtype)
+        self._mode = envs.metadata["autoreset_mode"]
+
+    def reset(self, seed: int) -> Any:
+        return np.array(self.envs.reset(seed=seed)[0][0])
+
+    def step(self, action: Array) -> tuple[Any, Any, Any, Any]:
+        obs, reward, terminated, truncated, infos = self.envs.step(self._scale(action))
+        over = bool(terminated[0] or truncated[0])
+        shown = infos.get("final_obs", obs) if over and self._mode == AutoresetMode.SAME_STEP else obs
+        return np.array(shown[0]), reward[0], terminated[0], truncated[0]
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+AnyCopy = Copy | CopyOfVector
+
+
+def copy_of(maker: EnvMaker, info: SpaceInfo) -> AnyCopy:
+    """One environment, or a vector of one where the maker makes nothing else."""
+    return CopyOfVector(maker.vector(1), info) if maker.makes_vectors else Copy(maker.single(), info)
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+    a, b = np.asarray(left), np.asarray(right)
+    numbers = a.dtype.kind == "f" and b.dtype.kind == "f"
+    return a.shape == b.shape and bool(np.array_equal(a, b, equal_nan=numbers))
+
+
+def _first_difference(left: tuple[Any, ...], right: tuple[Any, ...]) -> str | None:
+    return next((name for name, a, b in zip(_PARTS, left, right, strict=True) if not _same(a, b)), None)
+
+
+def check_copies(maker: EnvMaker, info: SpaceInfo, steps: int) -> Verdict:
+    """Two copies that are given the same seeds and actions, in turn."""
+    first, second = copy_of(maker, info), copy_of(maker, info)
+    draw, seeds = RandomActions(info), count(1)
+    try:
+        seed = next(seeds)
+        if not _same(copy.deepcopy(first.reset(seed)), second.reset(seed)):
+            return "PROBLEM", f"two copies show different observations after reset(seed={seed})"
+        for step in range(1, steps + 1):
+            action = draw(1, first.mask)
+            shown = copy.deepcopy(first.step(action))
+            differs = _first_difference(shown, second.step(action))
+            if differs is not None:
+                return "PROBLEM", f"two copies with the same seeds and actions differ in {differs} at step {step:,}"
+            if shown[2] or shown[3]:
+                seed = next(seeds)
+                if not _same(copy.deepcopy(first.reset(seed)), second.reset(seed)):
+                    return "PROBLEM", f"two copies show different observations after reset(seed={seed})"
+    finally:
+        first.close()
+        second.close()
+    return "ok", f"two copies with the same seeds and actions were equal for {steps:,} steps"
+
+
+def check_reset(maker: EnvMaker, info: SpaceInfo, steps: int = 20) -> Verdict:
+    """One copy that is reset with the same seed twice."""
+    env = copy_of(maker, info)
+    try:
+        episodes: list[list[Any]] = []
+        for _ in range(2):
+            draw = RandomActions(info)
+            episode: list[Any] = [(copy.deepcopy(env.reset(7)), 0.0, False, False)]
+            while len(episode) <= steps and not (episode[-1][2] or episode[-1][3]):
+                episode.append(copy.deepcopy(env.step(draw(1, env.mask))))
+            episodes.append(episode)
+    finally:
+        env.close()
+    for step, (once, again) in enumerate(zip(*episodes, strict=False)):
+        differs = _first_difference(once, again)
+        if differs is not None:
+            when = "at once" if step == 0 else f"in {differs} at step {step}"
+            return "PROBLEM", f"an episode after reset(seed=7) does not repeat: it differs {when}"
+    return "ok", "an episode repeats after a reset with the same seed"
+
+
+class _Seeds(np.random.Generator):
+    """Remembers the seeds that a collector drew last."""
+
+    last: Array
+
+    def integers(self, *args: Any, **kwargs: Any) -> Any:
+        self.last = super().integers(*args, **kwargs)
+        return self.last
+
+
+def check_autoreset(maker: EnvMaker, info: SpaceInfo, steps: int) -> Verdict:
+    """Vector environments through the ends of episodes, against loops over single ones."""
+    if maker.makes_vectors:
+        return _check_own_vector(maker.vector(_NUM_ENVS), info, steps)
+    level, words = _compare_with_plain_loops(maker, info, steps)
+    if level == "ok":
+        native = maker.vector(_NUM_ENVS)
+        if native.metadata["autoreset_mode"] != AutoresetMode.DISABLED:
+            level, more = _check_own_vector(native, info, steps)
+            return level, f"{words}; its native vector environment: {more}"
+        native.close()
+    return level, words
+
+
+def _compare_with_plain_loops(maker: EnvMaker, info: SpaceInfo, steps: int) -> Verdict:
+    seeds = _Seeds(np.random.PCG64(0))
+    collector = Collector(maker.judged(_NUM_ENVS), info, seeds)
+    plain = [maker.single() for _ in range(_NUM_ENVS)]
+    draw, unpack = RandomActions(info), Unpacker(info)
+    scale = ActionScaler(info, collector.envs.single_action_space.dtype)
+    ends = 0
+    try:
+        collector.start()
+        shown = [env.reset(seed=int(seed))[0] for env, seed in zip(plain, seeds.last, strict=True)]
+        for step in range(1, steps + 1):
+            obs = [np.array(row, info.obs_dtype) for row in shown]
+            action = draw(_NUM_ENVS, unpack.mask(collector.obs))
+            taken = collector.step(action)
+            for b, (env, sent) in enumerate(zip(plain, scale(action), strict=True)):
+                after, reward, terminated, truncated, _ = env.step(sent)
+                expected = (obs[b], np.float32(reward), np.array(after, info.obs_dtype), terminated, truncated)
+                wrong = _wrong_part(taken, b, expected)
+                if wrong is not None:
+                    return "PROBLEM", f"in a vector of {_NUM_ENVS} the {wrong} differs from a plain loop at step {step}"
+                over = bool(terminated or truncated)
+                ends += over
+                shown[b] = env.reset(seed=int(seeds.last[b]))[0] if over else after
+    finally:
+        collector.close()
+        for env in plain:
+            env.close()
+    if ends == 0:
+        return "note", f"no episode ended in {steps:,} steps, so that no reset was seen"
+    return "ok", f"transitions over {ends:,} ends of episodes equal those of plain loops"
+
+
+def _wrong_part(taken: Step, b: int, expected: tuple[Any, ...]) -> str | None:
+    names = ("obs", "reward", "next_obs", "terminated", "truncated")
+    return next(
+        (name for name, value in zip(names, expected, strict=True) if not _same(getattr(taken, name)[b], value)), None
+    )
+
+
+def _check_own_vector(envs: VectorEnv[Any, Any, Any], info: SpaceInfo, steps: int) -> Verdict:
+    """What the autoreset mode in a vector environment's metadata promises."""
+    mode = envs.metadata["autoreset_mode"]
+    draw, scale = RandomActions(info), ActionScaler(info, envs.single_action_space.dtype)
+    ends, was_over = 0, np.zeros(envs.num_envs, np.bool_)
+    try:
+        envs.reset(seed=0)
+        for _ in range(steps):
+            obs, reward, terminated, truncated, infos = envs.step(scale(draw(envs.num_envs)))
+            over = np.asarray(terminated | truncated)
+            ends += int(over.sum())
+            if mode == AutoresetMode.NEXT_STEP and was_over.any():
+                if np.asarray(reward)[was_over].any() or over[was_over].any():
+                    return "PROBLEM", "says NEXT_STEP, but the step after the end of an episode is not its reset"
+            elif mode == AutoresetMode.SAME_STEP and over.any() and "final_obs" not in infos:
+                return "PROBLEM", "says SAME_STEP, but gives no final_obs at the end of an episode"
+            elif mode == AutoresetMode.DISABLED and over.any():
+                before = np.array(obs)
+                after = reset_each(envs, list(range(envs.num_envs)), over)
+                if not _same(np.array(after)[~over], before[~over]):
+                    return "PROBLEM", "says DISABLED, but a reset with a reset_mask changes the others too"
+            was_over = over
+    finally:
+        envs.close()
+    if ends == 0:
+        return "note", f"no episode ended in {steps:,} steps, so that no reset was seen"
+    return "ok", f"{mode.name} was kept over {ends:,} ends of episodes"
+
+
+def check_resume(maker: EnvMaker, info: SpaceInfo, steps: int = 60) -> Verdict:
+    """Environments that are saved and brought back, against those that were saved and went on."""
+    envs = maker.vector(_NUM_ENVS)
+    keeper = keep_state_of(envs)
+    if isinstance(keeper, Forgetful):
+        envs.close()
+        return "note", "is not exact: these environments reset themselves and have no get_state, so episodes start anew"
+    rng = np.random.default_rng(0)
+    straight = Collector(envs, info, rng)
+    try:
+        straight.start()
+        _advance(straight, info, steps)
+        saved, drawn = copy.deepcopy(straight.state_dict()), rng.bit_generator.state
+        expected = _advance(straight, info, steps)
+    finally:
+        straight.close()
+    rng.bit_generator.state = drawn
+    resumed = Collector(maker.vector(_NUM_ENVS), info, rng)
+    try:
+        resumed.load_state_dict(saved)
+        if resumed.restarts:
+            return "note", "is not exact: replaying an episode does not lead where it was, so episodes start anew"
+        found = _advance(resumed, info, steps)
+    finally:
+        resumed.close()
+    for step, (went_on, brought_back) in enumerate(zip(expected, found, strict=True), start=1):
+        for name in ("next_obs", "reward", "terminated", "truncated"):
+            if not _same(getattr(went_on, name), getattr(brought_back, name)):
+                return "PROBLEM", f"is not what it seems: brought back, its {name} differs {step} steps later"
+    how = "replaying the running episodes" if isinstance(keeper, Journal) else "its own get_state and set_state"
+    return "ok", f"is exact, by {how}"
+
+
+def _advance(collector: Collector, info: SpaceInfo, steps: int) -> list[Step]:
+    draw, unpack = RandomActions(info), Unpacker(info)
+    return [copy.deepcopy(collector.step(draw(collector.num_envs, unpack.mask(collector.obs)))) for _ in range(steps)]

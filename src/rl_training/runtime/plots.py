@@ -1,0 +1,295 @@
+"""Learning curves of runs as a picture: runs that differ only in their seed become a mean and a confidence band."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from rl_training.experiment.registry import REGISTRY, suggest
+from rl_training.ops.statistics import bootstrap_interval, mean
+from rl_training.runtime.extras import import_extra
+from rl_training.types import Array, UserError
+
+DEFAULT_METRICS = ("eval_return_mean", "episode_return_mean")
+FORMATS = (".png", ".svg", ".pdf")
+# What differs between runs that are one experiment: the seed, and what only decides where things are written.
+_NO_DIFFERENCE = ("seed", "output_dir", "tags", "loggers", "expected", "log_interval", "keep_checkpoints")
+_GRID = 200
+_RESAMPLES = 2_000
+_MOST_MARKERS = 30
+_MOST_WORDS = 3
+_LONGEST_VALUE = 24
+# Okabe and Ito's colours, which all common kinds of colour blindness tell apart; then the same with dashes.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", "--", ":", "-.")
+_TITLES = {
+    "eval_return_mean": ("Evaluation: best known actions", "return per episode (reward)"),
+    "episode_return_mean": ("Training: mean of the last 100 episodes", "return per episode (reward)"),
+}
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """A run as its folder tells it."""
+
+    path: Path
+    config: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+
+    def curve(self, metric: str) -> tuple[Array, Array]:
+        """Steps and values of a metric, of the rows that have a number for it."""
+        points = [(row["step"], row[metric]) for row in self.rows if math.isfinite(row.get(metric, math.nan))]
+        steps, values = np.array(points, np.float64).reshape(-1, 2).T
+        return steps, values
+
+    @property
+    def metrics(self) -> set[str]:
+        return {name for row in self.rows for name in row} - {"step"}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one config on different seeds."""
+
+    label: str
+    runs: Sequence[LoggedRun]
+
+    def curves(self, metric: str) -> list[tuple[Array, Array]]:
+        """The curves of the runs that have the metric."""
+        return [(steps, values) for steps, values in (run.curve(metric) for run in self.runs) if len(steps)]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Where a picture was written, and what is not in it."""
+
+    path: Path
+    groups: Sequence[Group]
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def plot_runs(paths: Iterable[str | Path], *, metrics: Sequence[str] = (), output: str | Path | None = None) -> Plot:
+    """Draw the learning curves of runs, or of all runs in a folder.
+
+    Written to `output`, else to `plot.png` in the folder of a single run, or in the current one for several.
+    """
+    import_extra("matplotlib", "plot", asked_by="plot")
+    folders = find_runs(paths)
+    target = Path(output) if output is not None else (folders[0] if len(folders) == 1 else Path()) / "plot.png"
+    if target.suffix.lower() not in FORMATS:
+        raise UserError(f"--output={str(target)!r}: must end with one of {', '.join(FORMATS)}")
+    runs, notes = _without_repetitions([read_run(folder) for folder in folders])
+    groups = group_runs(runs)
+    drawn = _known_metrics(metrics, runs)
+    picture = io.BytesIO()
+    draw(groups, drawn).savefig(picture, format=target.suffix[1:].lower())
+    try:
+        target.write_bytes(picture.getvalue())
+    except OSError as error:
+        raise UserError(f"cannot write {str(target)!r}: {error.strerror or error}") from error
+    return Plot(target, groups, notes)
+
+
+def find_runs(paths: Iterable[str | Path]) -> list[Path]:
+    """The folders of runs that paths mean: themselves, or all that are up to two levels below them."""
+    found: dict[Path, Path] = {}
+    for path in map(Path, paths):
+        here = [path] if _is_run(path) else sorted(p for p in (*path.glob("*"), *path.glob("*/*")) if _is_run(p))
+        if not here:
+            raise UserError(f"{str(path)!r}: {'holds no run' if path.is_dir() else 'there is no such run'}")
+        found |= {p.resolve(): p for p in here}
+    return list(found.values())
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "config.yaml").is_file() and not path.name.startswith(".")
+
+
+def read_run(path: Path) -> LoggedRun:
+    """A run's config and metrics; a last line that a crash cut short is passed over."""
+    try:
+        config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+        text = (path / "metrics.jsonl").read_text(encoding="utf-8") if (path / "metrics.jsonl").is_file() else ""
+        complete = text[: text.rfind("\n") + 1].splitlines()
+        rows = [json.loads(line) for line in complete]
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{str(path)!r}: its config.yaml or metrics.jsonl cannot be read ({error})") from error
+    if not rows:
+        raise UserError(f"{str(path)!r}: has no metrics yet")
+    return LoggedRun(path, config, rows)
+
+
+def _identity(run: LoggedRun) -> str:
+    """What all seeds of an experiment have in common."""
+    kept = {key: value for key, value in run.config.items() if key not in _NO_DIFFERENCE}
+    return json.dumps(kept, sort_keys=True, default=str)
+
+
+def _without_repetitions(runs: Sequence[LoggedRun]) -> tuple[list[LoggedRun], list[str]]:
+    """One run for each config and seed, the longest: a repetition shows nothing new, and would narrow the band."""
+    kept: dict[tuple[str, Any], LoggedRun] = {}
+    notes = []
+    for run in runs:
+        key = (_identity(run), run.config.get("seed"))
+        other = kept.get(key)
+        if other is None:
+            kept[key] = run
+            continue
+        longer, shorter = (run, other) if run.rows[-1]["step"] > other.rows[-1]["step"] else (other, run)
+        kept[key] = longer
+        notes.append(f"{shorter.path} is left out: it has the config and the seed of {longer.path}")
+    return list(kept.values()), notes
+
+
+def group_runs(runs: Sequence[LoggedRun]) -> list[Group]:
+    """Runs that differ only in their seed, together, each group under what tells it from the others."""
+    members: dict[str, list[LoggedRun]] = {}
+    for run in runs:
+        members.setdefault(_identity(run), []).append(run)
+    configs = [group[0].config for group in members.values()]
+    return [Group(_label(config, configs), group) for config, group in zip(configs, members.values(), strict=True)]
+
+
+def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> str:
+    """The algorithm and the environment, as far as they differ; then the settings that tell it from its like."""
+    names = [key for key in ("algo", "env_id") if len({other.get(key) for other in configs}) > 1]
+    like = [c for c in configs if all(c.get(key) == config.get(key) for key in ("algo", "env_id"))]
+    keys = sorted({key for c in like for key in c} - set(_NO_DIFFERENCE))
+    differing = [key for key in keys if any(c.get(key) != config.get(key) for c in like)]
+    words = [f"{key}={_shown(config.get(key))}" for key in differing[:_MOST_WORDS]]
+    more = ["..."] if len(differing) > _MOST_WORDS else []
+    return ", ".join([*(str(config.get(key)) for key in names), *words, *more]) or str(config.get("algo"))
+
+
+def _shown(value: Any) -> str:
+    words = f"{value:g}" if isinstance(value, float) else "null" if value is None else str(value)
+    return words if len(words) <= _LONGEST_VALUE else f"{words[: _LONGEST_VALUE - 3]}..."
+
+
+def _known_metrics(asked: Sequence[str], runs: Sequence[LoggedRun]) -> list[str]:
+    known = sorted(set[str]().union(*(run.metrics for run in runs)))
+    for name in asked:
+        if name not in known:
+            raise UserError(f"--metric={name!r}: no such metric{suggest(name, known)} (known: {', '.join(known)})")
+    found = list(dict.fromkeys(asked)) or [name for name in DEFAULT_METRICS if name in known]
+    if not found:
+        raise UserError(f"there are no returns yet; choose with --metric (known: {', '.join(known)})")
+    return found
+
+
+def common_curves(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array] | None:
+    """Curves on steps that all of them cover, as steps `[P]` and values `[P, N]`; None where there are none.
+
+    Curves with the same steps are taken as they are, others are interpolated. Single points, as from one evaluation at
+    the end of each run, are put at their mean step.
+    """
+    first = curves[0][0]
+    if all(np.array_equal(steps, first) for steps, _ in curves):
+        return first, np.stack([values for _, values in curves], axis=-1)
+    if all(len(steps) == 1 for steps, _ in curves):
+        return np.array([np.mean([steps[0] for steps, _ in curves])]), np.array([[v[0] for _, v in curves]])
+    start, end = max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves)
+    if start > end:
+        return None
+    grid = np.linspace(start, end, _GRID if end > start else 1)
+    return grid, np.stack([np.interp(grid, steps, values) for steps, values in curves], axis=-1)
+
+
+def draw(groups: Sequence[Group], metrics: Sequence[str]) -> Any:
+    """A matplotlib figure with a panel for each metric and a colour for each group."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.0 * len(metrics) + 0.6, 4.4), dpi=150, layout="constrained")
+    same_scale = len(metrics) > 1 and all(name in DEFAULT_METRICS for name in metrics)
+    panels = figure.subplots(1, len(metrics), sharex=True, sharey=same_scale, squeeze=False)[0]
+    for panel, metric in zip(panels, metrics, strict=True):
+        title, label = _TITLES.get(metric, (metric, metric))
+        panel.set_title(title, fontsize=10)
+        panel.set_ylabel(label)
+        panel.set_xlabel(_clock(groups))
+        for index, group in enumerate(groups):
+            _draw_group(panel, group, metric, index)
+        _tidy(panel)
+    for panel in panels[1:] if same_scale else ():
+        panel.set_ylabel("")
+        panel.tick_params(axis="y", length=0)
+    layout: Any = figure.get_layout_engine()
+    layout.set(wspace=0.05)
+    figure.suptitle(_heading(groups), fontsize=12, fontweight="bold")
+    _draw_legend(figure, panels[0], groups)
+    return figure
+
+
+def _draw_legend(figure: Any, panel: Any, groups: Sequence[Group]) -> None:
+    from matplotlib.patches import Patch
+
+    handles = panel.get_legend_handles_labels()[0]
+    if any(len(group.runs) > 1 for group in groups):
+        handles = [*handles, Patch(color="0.5", alpha=0.3, label="95% bootstrap confidence interval of the mean")]
+    if len(handles) > 1:
+        inches = 0.7 + 0.065 * max(len(handle.get_label()) for handle in handles)
+        columns = max(1, min(len(handles), int(figure.get_figwidth() / inches)))
+        figure.set_figheight(figure.get_figheight() + 0.18 * math.ceil(len(handles) / columns))
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8.5)
+
+
+def _draw_group(panel: Any, group: Group, metric: str, index: int) -> None:
+    colour, dash = _COLOURS[index % len(_COLOURS)], _DASHES[index // len(_COLOURS) % len(_DASHES)]
+    label = group.label if len(group.runs) == 1 else f"{group.label} (mean of {len(group.runs)} seeds)"
+    style: dict[str, Any] = {"color": colour, "linestyle": dash, "linewidth": 1.8, "label": label}
+    curves = group.curves(metric)
+    if not curves:  # so that the legend has it all the same
+        panel.plot([], [], **style)
+        return
+    together = common_curves(curves)
+    if together is None:
+        for number, (steps, values) in enumerate(curves):
+            panel.plot(steps, values, **style | {"linewidth": 1.0, "label": label if number == 0 else None})
+        return
+    steps, values = together
+    marker = {"marker": "o", "markersize": 3.5} if len(steps) <= _MOST_MARKERS else {}
+    panel.plot(steps, mean(values), **style, **marker)
+    if values.shape[-1] > 1:
+        low, high = bootstrap_interval(values, resamples=_RESAMPLES)
+        if len(steps) == 1:
+            panel.vlines(steps, low, high, color=colour, linewidth=1.8, alpha=0.5)
+        else:
+            panel.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+
+
+def _tidy(panel: Any) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    panel.xaxis.set_major_locator(MaxNLocator(5))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    panel.yaxis.set_major_formatter(FuncFormatter(_thousands))
+    panel.set_xlim(left=0)
+    panel.grid(visible=True, axis="y", color="0.9", linewidth=0.8)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _thousands(value: float, _: Any) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:g}"
+
+
+def _clock(groups: Sequence[Group]) -> str:
+    entries = [REGISTRY.get(str(group.runs[0].config.get("algo"))) for group in groups]
+    offline = all(entry is not None and entry.capabilities.offline for entry in entries)
+    return "gradient steps" if offline else "environment steps"
+
+
+def _heading(groups: Sequence[Group]) -> str:
+    configs = [group.runs[0].config for group in groups]
+    algos = {str(config.get("algo")) for config in configs}
+    environments = {str(config.get("env_id")) for config in configs}
+    words = [", ".join(sorted(names)) for names in (algos, environments) if len(names) == 1]
+    return " on ".join(words) or "Learning curves"

@@ -1,0 +1,155 @@
+"""Spaces at the boundary of an environment: described as plain data, packed, and acted in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rl_training.ops.observations import layout, pack, row_bytes
+from rl_training.types import Array, ObsPart, SpaceInfo, UserError
+
+
+def _choices(action: gym.Space[Any]) -> tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+    """Kind, numbers of choices, their first values and the shape of a discrete space; None for any other."""
+    if isinstance(action, gym.spaces.Discrete):
+        return "discrete", (int(action.n),), (int(action.start),), ()
+    if isinstance(action, gym.spaces.MultiDiscrete):
+        starts = tuple(int(start) for start in np.ravel(action.start))
+        return "multi_discrete", tuple(int(n) for n in action.nvec.ravel()), starts, action.shape
+    if isinstance(action, gym.spaces.MultiBinary):
+        size = math.prod(action.shape)
+        return "multi_binary", (2,) * size, (0,) * size, action.shape
+    return None
+
+
+def mask_size(action: gym.Space[Any]) -> int:
+    """How many choices a mask of this action space has an opinion on."""
+    described = _choices(action)
+    return sum(described[1]) if described is not None else 0
+
+
+def _parts(observation: gym.Space[Any], env_id: str) -> tuple[ObsPart, ...]:
+    entries = observation.spaces.items() if isinstance(observation, gym.spaces.Dict) else [("", observation)]
+    parts = []
+    for name, space in entries:
+        if not isinstance(space, gym.spaces.Box):
+            raise UserError(
+                f"env_id={env_id!r}: the observation {name!r} is a {type(space).__name__}; only Box is supported"
+            )
+        parts.append(ObsPart(name, space.shape, "uint8" if space.dtype == np.uint8 else "float32"))
+    return layout(parts)
+
+
+class PackedObservation(gym.Wrapper[Any, Any, Any, Any]):
+    """Shows a Dict observation, and the mask of `info["action_mask"]`, as one row of bytes."""
+
+    def __init__(self, env: gym.Env[Any, Any], env_id: str, *, masked: bool) -> None:
+        super().__init__(env)
+        self.parts = _parts(env.observation_space, env_id)
+        self.mask_size = mask_size(env.action_space) if masked else 0
+        counts = _choices(env.action_space)
+        self._ends = np.cumsum(counts[1])[:-1] if counts is not None else np.zeros(0, np.int64)
+        self._env_id = env_id
+        self.observation_space = gym.spaces.Box(0, 255, (row_bytes(self.parts, self.mask_size),), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._row(obs, info, over=False), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self._row(obs, info, over=bool(terminated or truncated)), reward, terminated, truncated, info
+
+    def _row(self, obs: Any, info: Mapping[str, Any], *, over: bool) -> Array:
+        mask = self._mask(info, over=over) if self.mask_size else None
+        return pack(obs, mask, self.parts, self.mask_size)
+
+    def _mask(self, info: Mapping[str, Any], *, over: bool) -> Array | None:
+        given = info.get("action_mask")
+        if given is None:
+            return None
+        mask = (
+            np.concatenate([np.ravel(part) for part in given]) if isinstance(given, (tuple, list)) else np.ravel(given)
+        )
+        mask = mask.astype(np.bool_)
+        if mask.size != self.mask_size:
+            raise UserError(
+                f"env_id={self._env_id!r}: info['action_mask'] has {mask.size} entries; the action space has "
+                f"{self.mask_size} choices"
+            )
+        if not all(factor.any() for factor in np.split(mask, self._ends)):
+            if not over:
+                raise UserError(f"env_id={self._env_id!r}: info['action_mask'] allows no action at all")
+            return None  # nobody acts after the end
+        return mask
+
+
+def describe_spaces(
+    observation: gym.Space[Any], action: gym.Space[Any], env_id: str, packed: PackedObservation | None = None
+) -> SpaceInfo:
+    """The spaces as plain data; what no algorithm here can work with is refused by name."""
+    if not isinstance(observation, gym.spaces.Box):
+        kind = type(observation).__name__
+        raise UserError(f"env_id={env_id!r}: observations of {kind} are not supported (Box, Discrete, Dict of Box)")
+    seen: dict[str, Any] = {
+        "obs_shape": observation.shape,
+        "obs_dtype": "uint8" if observation.dtype == np.uint8 else "float32",
+        "parts": packed.parts if packed is not None else (),
+        "mask_size": packed.mask_size if packed is not None else 0,
+    }
+    discrete = _choices(action)
+    if discrete is not None:
+        kind, counts, starts, shape = discrete
+        return SpaceInfo(
+            action_kind=kind,  # type: ignore[arg-type]
+            action_shape=shape,
+            action_size=sum(counts),
+            action_counts=counts,
+            action_starts=starts,
+            **seen,
+        )
+    if not isinstance(action, gym.spaces.Box):
+        raise UserError(
+            f"env_id={env_id!r}: actions of {type(action).__name__} are not supported (Box, Discrete, MultiDiscrete, "
+            "MultiBinary)"
+        )
+    if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
+        raise UserError(
+            f"env_id={env_id!r}: actions are unbounded ({action}); policies act in [-1, 1], which is scaled to the "
+            "environment's bounds, so wrap it in gymnasium.wrappers.RescaleAction or give the space bounds"
+        )
+    low, high = action.low.reshape(-1).tolist(), action.high.reshape(-1).tolist()
+    return SpaceInfo(
+        action_kind="continuous",
+        action_shape=action.shape,
+        action_size=len(low),
+        action_low=tuple(low),
+        action_high=tuple(high),
+        **seen,
+    )
+
+
+class ActionScaler:
+    """The one place where a policy's actions become the environment's."""
+
+    def __init__(self, info: SpaceInfo, dtype: Any) -> None:
+        self.info = info
+        self.dtype = dtype
+        self._low = np.asarray(info.action_low, np.float64)
+        self._span = np.asarray(info.action_high, np.float64) - self._low
+        self._starts = np.asarray(info.action_starts, np.int64)
+
+    def __call__(self, action: Array) -> Array:
+        """`[B]` or `[B, K]` choices, or `[B, size]` numbers, of which those outside [-1, 1] are clipped."""
+        info = self.info
+        if info.continuous:
+            action = self._low + (np.clip(action, -1.0, 1.0) + 1.0) * 0.5 * self._span
+        elif info.action_kind == "discrete":
+            return action + self._starts[0] if self._starts[0] else action
+        else:
+            action = action + self._starts
+        return action.astype(self.dtype).reshape(len(action), *info.action_shape)

@@ -1,0 +1,278 @@
+"""Environments whose values are known on paper, and the real loop around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from rl_training.algorithms.base import Algorithm, Context
+from rl_training.algorithms.on_policy import OnPolicyAlgorithm
+from rl_training.data.rollout import Rollout
+from rl_training.experiment.config import load_config
+from rl_training.experiment.registry import REGISTRY
+from rl_training.runtime.envs import describe_spaces
+from rl_training.runtime.rng import make_streams
+from rl_training.runtime.train import Run, build
+from rl_training.runtime.train import run as run_training
+from rl_training.types import Act, SpaceInfo, Step
+
+MODES = (AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
+ENGINES = ("auto", "autograd")
+ON_POLICY = [name for name, entry in REGISTRY.items() if entry.family == "on_policy"]
+
+
+def boxed(size: int, bound: float = 1000.0) -> gym.spaces.Box:
+    return gym.spaces.Box(-bound, bound, (size,), np.float32)
+
+
+DISCRETE = describe_spaces(boxed(3), gym.spaces.Discrete(4), "discrete")
+CONTINUOUS = describe_spaces(boxed(3), gym.spaces.Box(-1.0, 1.0, (2,), np.float32), "continuous")
+SEVERAL = describe_spaces(boxed(3), gym.spaces.MultiDiscrete([2, 4]), "several")
+
+
+class StateMachine(gym.Env[np.ndarray, int]):
+    """States are numbers, shown as one-hot vectors; subclasses say how an episode starts and how it goes on."""
+
+    states = 1
+
+    def __init__(self) -> None:
+        self.observation_space = gym.spaces.Box(0.0, 1.0, (self.states,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self.state = 0
+
+    def show(self) -> np.ndarray:
+        return np.eye(self.states, dtype=np.float32)[self.state]
+
+    def first(self) -> int:
+        return 0
+
+    def move(self, action: int) -> tuple[int, float, bool, bool]:
+        """The next state, the reward, and whether the episode was terminated or truncated."""
+        raise NotImplementedError
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.state = self.first()
+        return self.show(), {}
+
+    def step(self, action: int) -> Any:
+        self.state, reward, terminated, truncated = self.move(int(action))
+        return self.show(), reward, terminated, truncated, {}
+
+
+class OneState(StateMachine):
+    """A reward of 1 for ever: worth 1 / (1 - gamma), however often a time limit interrupts it."""
+
+    def move(self, action: int) -> tuple[int, float, bool, bool]:
+        return 0, 1.0, False, False
+
+
+class CountedSteps(StateMachine):
+    """A reward of 1 for each of five steps, after which the episode is over: each state knows how many are left."""
+
+    length = 5
+    states = length + 1
+
+    def move(self, action: int) -> tuple[int, float, bool, bool]:
+        return self.state + 1, 1.0, self.state + 1 == self.length, False
+
+
+class TwoSteps(StateMachine):
+    """From A to B for nothing, from B to the end for 1: worth gamma and 1."""
+
+    states = 3
+
+    def move(self, action: int) -> tuple[int, float, bool, bool]:
+        return self.state + 1, float(self.state == 1), self.state == 1, False
+
+
+class CutShort(StateMachine):
+    """Episodes from A are truncated when they show B, and the next one starts at C.
+
+    B is worth 1 and C is worth 5, as the episodes that start there show, so A is worth gamma * 1. A bootstrap from the
+    reset observation would make it gamma * 5, and one from the observation before the action gamma * V(A), that is 0.
+    """
+
+    states = 4
+    starts = (0, 2, 1, 2)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.episode = -1
+
+    def first(self) -> int:
+        self.episode += 1
+        return self.starts[self.episode % len(self.starts)]
+
+    def move(self, action: int) -> tuple[int, float, bool, bool]:
+        if self.state == 0:
+            return 1, 0.0, False, True
+        return 3, 1.0 if self.state == 1 else 5.0, True, False
+
+
+class Bandit(StateMachine):
+    """One choice among four arms, of which the third pays best."""
+
+    pays = (0.0, 0.5, 1.0, 0.25)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gym.spaces.Discrete(len(self.pays))
+
+    def move(self, action: int) -> tuple[int, float, bool, bool]:
+        return 0, self.pays[action], True, False
+
+
+class ContinuousBandit(gym.Env[np.ndarray, np.ndarray]):
+    """One number to choose from [-2, 6]; 4 pays best. It notes what it was sent."""
+
+    def __init__(self) -> None:
+        self.observation_space = boxed(1)
+        self.action_space = gym.spaces.Box(-2.0, 6.0, (1,), np.float32)
+        self.received: list[float] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return np.ones(1, np.float32), {}
+
+    def step(self, action: np.ndarray) -> Any:
+        self.received.append(float(action[0]))
+        return np.ones(1, np.float32), -((float(action[0]) - 4.0) ** 2), True, False, {}
+
+
+class Walk(gym.Env[np.ndarray, int]):
+    """Episodes of different lengths that end in turn by termination and truncation; nothing in it is random.
+
+    It shows (its own number, the episode, the step, the latest action), so that no two transitions are alike and every
+    one of them can be told from a pair that a reset made.
+    """
+
+    def __init__(self, number: int = 0) -> None:
+        self.observation_space = boxed(4)
+        self.action_space = gym.spaces.Discrete(3)
+        self.number, self.episode, self.time, self.latest = number, -1, 0, 0
+        self.steps_taken = 0
+
+    def show(self) -> np.ndarray:
+        return np.array([self.number, self.episode, self.time, self.latest], np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.episode, self.time, self.latest = self.episode + 1, 0, 0
+        return self.show(), {}
+
+    def step(self, action: int) -> Any:
+        self.steps_taken += 1
+        self.time, self.latest = self.time + 1, int(action)
+        over = self.time == 1 + (self.episode + self.number) % 4
+        by_itself = self.episode % 2 == 0
+        reward = 10.0 * self.episode + self.time + 0.1 * self.latest
+        return self.show(), reward, over and by_itself, over and not by_itself, {}
+
+
+def walking_action(obs: np.ndarray) -> np.ndarray:
+    """A policy for `Walk` that depends on all that it shows."""
+    return (obs.sum(axis=-1) % 3).astype(np.int64)
+
+
+def in_mode(make: Callable[..., gym.Env[Any, Any]], mode: AutoresetMode, *, numbered: bool = False) -> Any:
+    """A factory of vector environments with this autoreset mode; `numbered` ones are told which they are."""
+
+    def make_vector(num_envs: int) -> SyncVectorEnv:
+        makers = [partial(make, number) if numbered else make for number in range(num_envs)]
+        return SyncVectorEnv(makers, autoreset_mode=mode)
+
+    return make_vector
+
+
+def limited(make: Callable[[], gym.Env[Any, Any]], steps: int) -> Callable[[], gym.Env[Any, Any]]:
+    return lambda: gym.wrappers.TimeLimit(make(), steps)
+
+
+def built(algo: str, env_factory: Callable[..., Any] | None, **settings: Any) -> Run:
+    """A run in memory that writes nothing to disk, ready to go."""
+    small = {"env_id": "conformance", "hidden_sizes": [8], "n_steps": 8, "num_envs": 2, "eval_episodes": 1}
+    run = build(load_config({"algo": algo, **small, **settings}), env_factory=env_factory)
+    run.start()
+    return run
+
+
+def trained(algo: str, env_factory: Callable[..., Any] | None, **settings: Any) -> Run:
+    """A run that has gone through the real loop to its end."""
+    run = built(algo, env_factory, **settings)
+    try:
+        run_training(run)
+    finally:
+        run.close()
+    return run
+
+
+def values(run: Run, obs: Any) -> np.ndarray:
+    """What the critic says about observations `[B, ...]`."""
+    return run.algorithm.act(np.asarray(obs, np.float32), explore=True).extras["value"]
+
+
+def algorithm(algo: str, info: SpaceInfo, *, num_envs: int = 2, seed: int = 0, **settings: Any) -> OnPolicyAlgorithm:
+    """An algorithm without a loop."""
+    config = load_config({"algo": algo, "env_id": "none", "hidden_sizes": [8], **settings})
+    context = Context(
+        info,
+        config.algorithm,
+        config.model,
+        num_envs,
+        torch.device("cpu"),
+        make_streams(seed),
+        engine=config.run.engine,
+    )
+    made: Algorithm = config.spec.build(context)
+    assert isinstance(made, OnPolicyAlgorithm)
+    return made
+
+
+def played(learner: OnPolicyAlgorithm, info: SpaceInfo, *, n_steps: int, num_envs: int, seed: int = 0) -> Rollout:
+    """A rollout of the learner's own actions among random observations, rewards and episode ends."""
+    rng = np.random.default_rng(seed)
+    rollout = Rollout(n_steps, num_envs, info)
+    real = np.ones(num_envs, np.bool_)
+    obs = rng.standard_normal((num_envs, *info.obs_shape)).astype(np.float32)
+    for _ in range(n_steps):
+        act: Act = learner.act(obs, explore=True)
+        next_obs = rng.standard_normal(obs.shape).astype(np.float32)
+        terminated = rng.random(num_envs) < 0.2
+        truncated = ~terminated & (rng.random(num_envs) < 0.2)
+        reward = rng.standard_normal(num_envs).astype(np.float32)
+        rollout.add(Step(obs, act.action, reward, next_obs, terminated, truncated, real), act)
+        fresh = rng.standard_normal(obs.shape).astype(np.float32)
+        obs = np.where((terminated | truncated)[:, None], fresh, next_obs)
+    return rollout
+
+
+def full_reference(learner: OnPolicyAlgorithm, rollout: Rollout) -> dict[str, torch.Tensor]:
+    """Observations, actions, old log-probabilities, values, advantages and targets `[N]`, by plain loops and torch."""
+    cfg = learner.cfg
+    steps, envs = rollout.reward.shape
+    with torch.no_grad():
+        params, value = learner.network(torch.from_numpy(rollout.obs.reshape(steps * envs, -1)))
+        actions = torch.from_numpy(rollout.action.reshape(steps * envs, *rollout.action.shape[2:]))
+        log_prob = learner.distribution.log_prob(params, actions)
+        value = value.reshape(steps, envs)
+        _, bootstrap = learner.network(torch.from_numpy(rollout.bootstrap_obs()))
+        next_value = rollout.next_values(value.numpy(), bootstrap.numpy())
+    advantage = torch.zeros(steps, envs)
+    for b in range(envs):
+        trace = 0.0
+        for t in reversed(range(steps)):
+            if rollout.done[t, b]:
+                trace = 0.0
+            successor = 0.0 if rollout.terminated[t, b] else float(next_value[t, b])
+            error = float(rollout.reward[t, b]) + cfg.gamma * successor - float(value[t, b])
+            trace = error + cfg.gamma * cfg.gae_lambda * trace
+            advantage[t, b] = trace
+    flat = {"value": value.reshape(-1), "advantage": advantage.reshape(-1), "log_prob": log_prob, "action": actions}
+    return flat | {"target": flat["value"] + flat["advantage"], "obs": torch.from_numpy(rollout.obs.reshape(-1, 3))}

@@ -1,0 +1,322 @@
+"""The benchmark runner: its arithmetic and tables against numbers worked by hand, its turns, and one tiny run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rl_training.runtime.train import Run
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+README = (BENCHMARKS / "README.md").read_text()
+
+
+def load(name: str) -> ModuleType:
+    """A module of the benchmarks, found as it is when they are run: in their own folder."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+speed, sides, summary, works = map(load, ("speed", "sides", "summary", "works"))
+Slice = summary.Slice
+
+# Rounds in which we did 100, 200 and 300 units per second, and the peer 50, 40 and 100; twice that per CPU second for
+# the peer, which had half a core.
+OURS = [Slice(100, 1.0, 1.0, 50_000_000), Slice(100, 0.5, 0.5, 60_000_000), Slice(600, 2.0, 2.0, 70_400_000)]
+PEER = [Slice(100, 2.0, 1.0, 10_000_000), Slice(120, 3.0, 1.5, 1_234_000_000), Slice(100, 1.0, 0.5, 1_234_000_000)]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([10.0, 4.0, 5.0, 6.0, 5.0], (4.0, 5.0, 5.0, 6.0, 10.0)),
+        # A quarter of the way is 0.75 of the step from the first to the second.
+        ([1.0, 2.0, 3.0, 5.0], (1.0, 1.75, 2.5, 3.5, 5.0)),
+        ([1.0, 3.0], (1.0, 1.5, 2.0, 2.5, 3.0)),
+        ([7.0], (7.0, 7.0, 7.0, 7.0, 7.0)),
+    ],
+)
+def test_spread(values: list[float], expected: tuple[float, ...]) -> None:
+    assert summary.spread(values) == summary.Spread(*expected)
+
+
+def test_rates_on_both_clocks() -> None:
+    assert summary.rates(PEER, "wall") == [50.0, 40.0, 100.0]
+    assert summary.rates(PEER, "cpu") == [100.0, 80.0, 200.0]
+
+
+def test_ratios_are_those_of_slices_of_one_round() -> None:
+    assert summary.paired_ratios(OURS, PEER, "wall") == [2.0, 5.0, 3.0]
+    assert summary.paired_ratios(OURS, PEER, "cpu") == [1.0, 2.5, 1.5]
+    # The median of the ratios, 3, is not the ratio of the medians, 200 / 50 = 4.
+    assert summary.spread(summary.paired_ratios(OURS, PEER, "wall")).median == 3.0
+
+
+def test_slices_without_a_partner_are_refused() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        summary.paired_ratios(OURS, PEER[:2], "wall")
+
+
+def test_share_of_a_core_weighs_slices_by_their_length() -> None:
+    assert summary.core_share(PEER) == 0.5
+    assert summary.core_share([Slice(1, 1.0, 1.0, 0), Slice(1, 3.0, 1.0, 0)]) == 0.5
+
+
+def test_table_of_rates() -> None:
+    assert summary.rates_table({"ours": OURS, "sb3": [Slice(12_345, 1.0, 0.5, 1), *PEER[1:]]}).splitlines() == [
+        "       per second   per CPU second   share of a core   peak memory",
+        "ours          200              200              100%         70 MB",
+        "sb3           100              200               50%      1,234 MB",
+    ]
+
+
+def test_table_of_ratios() -> None:
+    assert summary.ratios_table(OURS, PEER, "sb3").splitlines() == [
+        "ours / sb3       median      quartiles   lowest to highest",
+        "per second         3.00   2.50 to 4.00        2.00 to 5.00",
+        "per CPU second     1.50   1.25 to 2.00        1.00 to 2.50",
+    ]
+
+
+def test_report_says_what_was_done_and_that_the_machine_was_busy() -> None:
+    work = works.Work("Some training", 5, {}, unit="updates")
+    alone = speed.report("some_work", work, 1000, {"ours": OURS})
+    assert alone.startswith("some_work: Some training\n3 rounds of 1,000 updates, one thread\n\n")
+    assert "busy" not in alone
+    assert "ours /" not in alone
+    both = speed.report("some_work", work, 1000, {"ours": OURS, "sb3": PEER})
+    assert summary.ratios_table(OURS, PEER, "sb3") in both
+    assert both.endswith("The machine was busy with other work: read the numbers per CPU second.")
+
+
+def test_record_has_every_slice_and_the_ratios() -> None:
+    work = works.Work("Some training", 5, {})
+    found = json.loads(json.dumps(speed.record("some_work", work, 1000, {"ours": OURS, "sb3": PEER})))
+    assert found["sides"]["sb3"][1] == {"count": 120, "wall": 3.0, "cpu": 1.5, "peak": 1_234_000_000}
+    assert found["ratios"] == {
+        "sb3": {
+            "wall": {"lowest": 2.0, "lower_quartile": 2.5, "median": 3.0, "upper_quartile": 4.0, "highest": 5.0},
+            "cpu": {"lowest": 1.0, "lower_quartile": 1.25, "median": 1.5, "upper_quartile": 2.0, "highest": 2.5},
+        }
+    }
+    assert set(found["versions"]) == {"rl-training", "stable-baselines3", "torch", "numpy", "gymnasium"}
+    assert found["slice_size"] == 1000
+
+
+def test_sides_take_turns_after_their_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, int]] = []
+
+    class FakeSide:
+        def __init__(self, work: str, name: str, folder: Path) -> None:
+            self.name = name
+
+        def advance(self, count: int) -> Any:
+            calls.append((self.name, count))
+            return Slice(len(calls), 1.0, 1.0, 1)
+
+        def __enter__(self) -> FakeSide:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            calls.append((f"{self.name} ends", 0))
+
+    monkeypatch.setattr(speed, "Side", FakeSide)
+    slices = speed.measure("some_work", ["ours", "sb3"], 10, rounds=2)
+    warm_up, turn = [("ours", 10), ("sb3", 10)], [("ours", 10), ("sb3", 10)]
+    assert calls == [*warm_up, *turn, *turn, ("sb3 ends", 0), ("ours ends", 0)]
+    # The warm-up, calls 1 and 2, is in no result.
+    assert {name: [piece.count for piece in found] for name, found in slices.items()} == {"ours": [3, 5], "sb3": [4, 6]}
+
+
+def test_slice_counts_what_was_done_and_both_clocks() -> None:
+    def advance(count: int) -> int:
+        time.sleep(0.05)
+        return count + 3
+
+    found = sides.train_slice(advance, 10)
+    assert found.count == 13
+    assert found.wall >= 0.05
+    assert 0.0 <= found.cpu < 0.05
+    assert found.peak > 10_000_000
+
+
+def test_missing_peer_is_said_plainly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(speed.PEERS, "sb3", ("no_such_module", "no-such-package"))
+    work = works.WORKS["ppo_cartpole"]
+    assert speed.choose_peers(work, None) == []
+    assert capsys.readouterr().err.splitlines() == [
+        "sb3 does not take part: no-such-package is not installed (pip install -r benchmarks/requirements.txt)",
+        "ours is measured alone",
+    ]
+    monkeypatch.setitem(speed.PEERS, "sb3", ("json", "json"))
+    assert speed.choose_peers(work, None) == ["sb3"]
+    assert capsys.readouterr().err == ""
+    assert speed.choose_peers(work, []) == []
+
+
+def test_peer_without_an_entry_is_said_plainly(capsys: pytest.CaptureFixture[str]) -> None:
+    work = works.Work("Only ours", 1, {"ours": works.ours})
+    assert speed.choose_peers(work, ["sb3"]) == []
+    assert "sb3 does not take part: it has no entry for this work" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("", "name a work: ppo_cartpole, a2c_cartpole"),
+        ("ppo_cartpol", "invalid choice: 'ppo_cartpol'"),
+        ("ppo_cartpole --peers sb4", "'sb4' is unknown (known: sb3"),
+        ("ppo_cartpole --rounds 0", "--rounds: invalid"),
+        ("ppo_cartpole --json nowhere/file.json", "nowhere/file.json: there is no such folder"),
+    ],
+)
+def test_mistakes(arguments: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        speed.parse(arguments.split())
+    assert stop.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_what_a_work_needs_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(speed, "find_spec", lambda module: None)
+    with pytest.raises(SystemExit):
+        speed.parse(["ppo_halfcheetah"])
+    assert "ppo_halfcheetah needs mujoco, which is not installed: pip install" in capsys.readouterr().err
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    speed.main(["--list"])
+    listed = capsys.readouterr().out
+    assert [line for line in listed.splitlines() if not line.startswith(" ")] == list(works.WORKS)
+    assert listed.count("peers: sb3") == len(works.WORKS)
+
+
+@pytest.mark.parametrize(
+    ("name", "rollout", "resets"),
+    [("ppo_cartpole", 1024, True), ("a2c_cartpole", 40, True), ("ppo_halfcheetah", 2048, False)],
+)
+def test_ours_does_one_rollout_at_a_time(
+    name: str, rollout: int, resets: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CartPole's native form spends some rows on resets, which are not steps."""
+    if name == "ppo_halfcheetah":
+        pytest.importorskip("mujoco")
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its log where it is started
+    rollouts: list[int] = []
+    step = Run.advance
+    monkeypatch.setattr(Run, "advance", lambda run: (step(run), rollouts.append(run.steps - run.previous_steps)))
+    advance = works.WORKS[name].sides["ours"]()
+    assert advance(1) == rollouts[0]
+    assert rollout // 2 < rollouts[0] <= rollout if resets else rollouts == [rollout]
+    # What was done before does not count towards the next slice.
+    assert advance(rollout + 1) == sum(rollouts[1:]) > rollout
+
+
+@pytest.mark.parametrize("name", list(works.WORKS))
+def test_peer_has_the_same_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the library, which notes what it is asked for."""
+    asked: dict[str, Any] = {}
+
+    class Model:
+        def __init__(self, policy: str, envs: Any, **settings: Any) -> None:
+            self.num_timesteps = 7
+            asked.update(settings, policy=policy, envs=envs)
+
+        def learn(self, count: int, *, reset_num_timesteps: bool) -> None:
+            assert not reset_num_timesteps
+            self.num_timesteps += count + 1
+
+    library = SimpleNamespace(PPO=None, A2C=None)
+    setattr(library, name.split("_")[0].upper(), Model)
+    env_util = SimpleNamespace(make_vec_env=lambda env_id, n_envs, seed: (env_id, n_envs))
+    monkeypatch.setitem(sys.modules, "stable_baselines3", library)
+    monkeypatch.setitem(sys.modules, "stable_baselines3.common", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "stable_baselines3.common.env_util", env_util)
+    advance = works.WORKS[name].sides["sb3"]()
+    assert advance(100) == 101
+    mine = dict(works.WORKS[name].sides["ours"].keywords)
+    assert asked["envs"] == (mine.pop("env_id"), mine.pop("num_envs"))
+    assert asked["policy_kwargs"] == {"net_arch": mine.pop("hidden_sizes")}
+    assert asked["device"] == "cpu"
+    del mine["algo"]
+    assert mine.items() <= asked.items()
+
+
+def test_child_has_one_thread_of_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[dict[str, str]] = []
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    monkeypatch.setattr(sides.subprocess, "Popen", lambda *command, env, **rest: started.append(env))
+    sides.Side("ppo_cartpole", "ours", tmp_path)
+    threads = {name: value for name, value in started[0].items() if name.endswith("NUM_THREADS")}
+    assert threads.items() >= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}.items()
+
+
+def test_failed_side_says_why(tmp_path: Path) -> None:
+    with pytest.raises(sides.SideFailed) as failure, sides.Side("no_such_work", "ours", tmp_path) as side:
+        side.advance(1)
+    assert "ours ended with exit code 1; it said:\nTraceback" in str(failure.value)
+    assert "KeyError: 'no_such_work'" in str(failure.value)
+
+
+def test_parent_loads_nothing_heavy() -> None:
+    """A child's peak memory starts with that of its parent."""
+    code = (
+        "import speed, sys; print([name for name in ('torch', 'numpy', 'gymnasium', 'numba') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_tiny_run_of_ours_alone(tmp_path: Path) -> None:
+    command = "a2c_cartpole --peers none --rounds 2 --steps 200 --json result.json"
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "speed.py"), *command.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ours is measured alone" in done.stderr
+    assert "2 rounds of 200 environment steps, one thread" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["ratios"] == {}
+    assert list(result["sides"]) == ["ours"]
+    pieces = [Slice(**piece) for piece in result["sides"]["ours"]]
+    assert len(pieces) == 2
+    for piece in pieces:
+        assert 200 <= piece.count < 240  # whole rollouts of at most 40
+        assert 0.0 < piece.wall < 60.0
+        assert 0.0 < piece.cpu < 60.0
+        assert 50e6 < piece.peak < 5e9
+    assert summary.rates_table({"ours": pieces}) in done.stdout
+
+
+def test_readme_names_works_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "find_spec", lambda module: module)  # whatever is installed here
+    commands = re.findall(r"python benchmarks/speed\.py (.*)$", README, flags=re.MULTILINE)
+    assert len(commands) >= len(works.WORKS)
+    named = {speed.parse(shlex.split(command)).work for command in commands if "--list" not in command}
+    assert named == set(works.WORKS)
+    assert set(re.findall(r"^\| `(\w+)` \|", README, flags=re.MULTILINE)) == set(works.WORKS)
+
+
+def test_requirements_name_every_peer() -> None:
+    lines = (BENCHMARKS / "requirements.txt").read_text().splitlines()
+    pinned = {line.split("==")[0] for line in lines if "==" in line}
+    assert pinned == {package for _, package in works.PEERS.values()}
+    assert all(peer in works.PEERS for work in works.WORKS.values() for peer in work.peers)

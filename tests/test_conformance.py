@@ -1,0 +1,336 @@
+"""Small worlds whose values are known on paper, learned by every on-policy algorithm through the real loop.
+
+Each of them tells right from wrong where episodes end: what a truncation bootstraps from, what a termination cuts off,
+and which rows a reset produced.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from conformance import (
+    MODES,
+    ON_POLICY,
+    Bandit,
+    ContinuousBandit,
+    CountedSteps,
+    CutShort,
+    OneState,
+    TwoSteps,
+    Walk,
+    built,
+    in_mode,
+    limited,
+    trained,
+    values,
+    walking_action,
+)
+from rl_training.data.rollout import Rollout
+from rl_training.runtime.collect import Collector
+from rl_training.runtime.envs import SavableCartPole, describe_spaces
+from rl_training.types import Act, Step
+
+EVERY_ALGORITHM = pytest.mark.parametrize("algo", ON_POLICY)
+EVERY_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+GAMMA = 0.9
+# A critic that learns quickly and a policy that has nothing to learn.
+CRITIC = {
+    "gamma": GAMMA,
+    "learning_rate": 0.02,
+    "learning_rate_schedule": "linear",
+    "max_grad_norm": 100.0,
+    "n_steps": 16,
+    "num_envs": 4,
+}
+STEPS = {"ppo": 4_000, "a2c": 8_000}
+
+
+def taught(algo: str, factory: Any, **settings: Any) -> Any:
+    return trained(algo, factory, **(CRITIC | {"total_timesteps": STEPS[algo]} | settings))
+
+
+@EVERY_MODE
+@EVERY_ALGORITHM
+def test_a_time_limit_is_not_the_end_of_the_world(algo: str, mode: AutoresetMode) -> None:
+    """Worth 1 / (1 - gamma) = 10 for ever; a truncation that counted as an end would make it 4.1."""
+    run = taught(algo, in_mode(limited(OneState, 5), mode))
+    assert values(run, np.ones((1, 1)))[0] == pytest.approx(1 / (1 - GAMMA), rel=0.01)
+
+
+@EVERY_ALGORITHM
+def test_a_time_limit_of_the_config_is_not_the_end_of_the_world(algo: str) -> None:
+    run = taught(algo, OneState, time_limit=5)
+    assert values(run, np.ones((1, 1)))[0] == pytest.approx(1 / (1 - GAMMA), rel=0.01)
+    assert run.metrics["episode_length_mean"] == 5.0
+
+
+@EVERY_ALGORITHM
+def test_a_termination_is_the_end_of_the_world(algo: str) -> None:
+    """With five steps left and then nothing, the value is the finite sum, in every one of the five states."""
+    run = taught(algo, CountedSteps)
+    left = np.arange(5, 0, -1)
+    np.testing.assert_allclose(values(run, np.eye(6)[:5]), (1 - GAMMA**left) / (1 - GAMMA), atol=0.05)
+
+
+@EVERY_MODE
+@EVERY_ALGORITHM
+def test_a_truncation_bootstraps_from_the_final_observation_and_not_from_the_reset_one(
+    algo: str, mode: AutoresetMode
+) -> None:
+    run = taught(algo, in_mode(CutShort, mode))
+    first, second, third = values(run, np.eye(4)[:3])
+    assert second == pytest.approx(1.0, abs=0.02)
+    assert third == pytest.approx(5.0, abs=0.02)
+    # 4.5 from the reset observation, 0 from the observation before the action, 0 if it counted as an end.
+    assert first == pytest.approx(GAMMA * 1.0, abs=0.02)
+
+
+@EVERY_ALGORITHM
+def test_the_step_before_a_termination_is_worth_its_discounted_successor(algo: str) -> None:
+    """Two steps with lambda 0, so that nothing but the bootstrap can carry the last reward to the first state."""
+    run = taught(algo, TwoSteps, gae_lambda=0.0)
+    np.testing.assert_allclose(values(run, np.eye(3)[:2]), [GAMMA, 1.0], atol=0.02)
+
+
+@EVERY_ALGORITHM
+def test_a_reward_on_the_last_step_of_a_rollout_is_learned(algo: str) -> None:
+    """Rollouts of two steps on episodes of two steps: the only reward is always on the last row."""
+    run = taught(algo, TwoSteps, n_steps=2, num_envs=16)
+    np.testing.assert_allclose(values(run, np.eye(3)[:2]), [GAMMA, 1.0], atol=0.02)
+
+
+@EVERY_ALGORITHM
+def test_a_bandit_is_solved(algo: str) -> None:
+    settings = {"learning_rate": 0.02, "n_steps": 16, "num_envs": 4, "max_grad_norm": 1.0, "ent_coef": 0.01}
+    run = trained(algo, Bandit, total_timesteps=STEPS[algo], **settings)
+    assert run.algorithm.act(np.ones((1, 1), np.float32), explore=False).action.tolist() == [2]
+    assert run.eval_metrics["eval_return_mean"] == 1.0
+    assert run.metrics["episode_return_mean"] > 0.9
+
+
+@EVERY_ALGORITHM
+def test_a_continuous_bandit_is_solved_in_the_environments_own_units(algo: str) -> None:
+    settings = {"learning_rate": 0.02, "learning_rate_schedule": "linear", "n_steps": 16, "num_envs": 4}
+    run = trained(algo, ContinuousBandit, total_timesteps=STEPS[algo], normalize_advantage=True, **settings)
+    # 4 in [-2, 6] is 0.5 in [-1, 1]; a random policy pays about -20.
+    assert run.algorithm.act(np.ones((1, 1), np.float32), explore=False).action[0, 0] == pytest.approx(0.5, abs=0.03)
+    assert run.eval_metrics["eval_return_mean"] > -0.05
+
+
+def collector_of(envs: Any) -> Collector:
+    info = describe_spaces(envs.single_observation_space, envs.single_action_space, "test")
+    collector = Collector(envs, info, np.random.default_rng(0))
+    collector.start()
+    return collector
+
+
+def transitions_of(collector: Collector, count: int) -> list[list[tuple[Any, ...]]]:
+    """The first `count` real transitions of every environment."""
+    found: list[list[tuple[Any, ...]]] = [[] for _ in range(collector.num_envs)]
+    while min(map(len, found)) < count:
+        step = collector.step(walking_action(collector.obs))
+        for b in np.flatnonzero(step.real):
+            found[b].append(plain(step, b))
+    return [rows[:count] for rows in found]
+
+
+def plain(step: Step, b: int) -> tuple[Any, ...]:
+    numbers = (int(step.action[b]), float(step.reward[b]), bool(step.terminated[b]), bool(step.truncated[b]))
+    return (tuple(step.obs[b].tolist()), *numbers, tuple(step.next_obs[b].tolist()))
+
+
+def played_alone(number: int, count: int) -> list[tuple[Any, ...]]:
+    """What one environment gives to a plain loop, without any vector environment around it."""
+    env, rows = Walk(number), []
+    obs, _ = env.reset()
+    for _ in range(count):
+        action = int(walking_action(obs[None])[0])
+        next_obs, reward, terminated, truncated, _ = env.step(action)
+        row = (action, float(np.float32(reward)), terminated, truncated, tuple(next_obs.tolist()))
+        rows.append((tuple(obs.tolist()), *row))
+        obs = env.reset()[0] if terminated or truncated else next_obs
+    return rows
+
+
+@EVERY_MODE
+def test_every_autoreset_mode_gives_the_transitions_of_a_plain_loop(mode: AutoresetMode) -> None:
+    collector = collector_of(in_mode(Walk, mode, numbered=True)(3))
+    for number, rows in enumerate(transitions_of(collector, 60)):
+        assert rows == played_alone(number, 60)
+
+
+@EVERY_MODE
+def test_no_pair_of_a_final_observation_and_a_reset_one_is_real(mode: AutoresetMode) -> None:
+    collector = collector_of(in_mode(Walk, mode, numbered=True)(3))
+    for _ in range(100):
+        step = collector.step(walking_action(collector.obs))
+        episode, time = step.obs[:, 1], step.obs[:, 2]
+        same_episode = (step.next_obs[:, 1] == episode) & (step.next_obs[:, 2] == time + 1)
+        assert same_episode[step.real].all()
+        assert not same_episode[~step.real].any()
+
+
+@EVERY_MODE
+def test_the_clock_counts_environment_steps_and_not_resets(mode: AutoresetMode) -> None:
+    collector = collector_of(in_mode(Walk, mode, numbered=True)(3))
+    ends = 0
+    for _ in range(50):
+        step = collector.step(walking_action(collector.obs))
+        ends += int((step.terminated | step.truncated).sum())
+    assert collector.steps == sum(env.steps_taken for env in collector.envs.envs)
+    assert collector.metrics()["episodes"] == ends
+    rows_of_resets = 150 - collector.steps
+    if mode == AutoresetMode.NEXT_STEP:
+        # Those of environments that ended in the very last row are still to come.
+        assert rows_of_resets == ends - int((step.terminated | step.truncated).sum())
+    else:
+        assert rows_of_resets == 0
+
+
+@EVERY_MODE
+def test_reported_episodes_are_whole_and_raw(mode: AutoresetMode) -> None:
+    collector = collector_of(in_mode(limited(OneState, 5), mode)(2))
+    for _ in range(40):
+        collector.step(np.zeros(2, np.int64))
+    assert collector.metrics()["episode_return_mean"] == 5.0
+    assert collector.metrics()["episode_length_mean"] == 5.0
+
+
+@EVERY_MODE
+def test_the_rollout_knows_the_true_successor_of_every_step_in_every_mode(mode: AutoresetMode) -> None:
+    collector = collector_of(in_mode(Walk, mode, numbered=True)(3))
+    rollout = Rollout(40, 3, collector.info)
+    successors = np.zeros((40, 3))
+
+    def worth(obs: np.ndarray) -> np.ndarray:
+        return (obs @ np.array([1e3, 1e1, 1e0, 1e-1])).astype(np.float32)
+
+    for t in range(40):
+        action = walking_action(collector.obs)
+        act = Act(action, extras={"value": worth(collector.obs)})
+        step = collector.step(action)
+        rollout.add(step, act)
+        successors[t] = worth(step.next_obs)
+    found = rollout.next_values(rollout.extras["value"], worth(rollout.bootstrap_obs()))
+    bootstraps = rollout.real & ~rollout.terminated
+    assert (bootstraps & rollout.truncated).any()
+    np.testing.assert_allclose(found[bootstraps], successors[bootstraps], rtol=1e-6)
+
+
+def test_the_native_cart_pole_gives_the_transitions_of_the_single_one() -> None:
+    envs = SavableCartPole(num_envs=4, max_episode_steps=30)
+    collector = collector_of(envs)
+    alone: Any = gym.make("CartPole-v1").unwrapped
+    alone.reset(seed=0)
+    rng = np.random.default_rng(0)
+    checked = truncations = terminations = 0
+    lengths = np.zeros(4, np.int64)
+    for _ in range(200):
+        # One environment is balanced until its time is up; the others fall.
+        action = rng.integers(0, 2, 4)
+        action[0] = int(collector.obs[0, 2] + 0.3 * collector.obs[0, 3] > 0)
+        step = collector.step(action)
+        lengths += step.real
+        for b in np.flatnonzero(step.real):
+            alone.state = tuple(step.obs[b].astype(np.float64))
+            alone.steps_beyond_terminated = None
+            next_obs, reward, terminated, _, _ = alone.step(int(action[b]))
+            np.testing.assert_allclose(step.next_obs[b], next_obs, rtol=1e-4, atol=1e-5)
+            assert step.reward[b] == reward
+            assert step.terminated[b] == terminated
+            assert step.truncated[b] == (lengths[b] == 30)
+            checked += 1
+        ended = step.terminated | step.truncated
+        terminations, truncations = terminations + int(step.terminated.sum()), truncations + int(step.truncated.sum())
+        lengths[ended] = 0
+    assert checked == collector.steps
+    assert truncations > 0
+    assert terminations > 0
+    collector.close()
+
+
+@EVERY_ALGORITHM
+def test_rewards_reach_learning_as_they_are_unless_a_transform_is_asked_for(algo: str) -> None:
+    raw = built(algo, Walk, total_timesteps=1000)
+    raw.advance()
+    assert raw.loop.rollout.reward.max() > 20.0
+    raw.close()
+    clipped = built(algo, Walk, reward_clip=0.5, total_timesteps=1000)
+    clipped.advance()
+    assert set(np.unique(clipped.loop.rollout.reward)) == {0.5}
+    assert clipped.metrics["episode_return_mean"] > 1.0
+    clipped.close()
+
+
+@pytest.mark.parametrize(("env_id", "vectorization"), [("CartPole-v1", "native"), ("CartPole-v1", "sync")])
+def test_seeds_differ_between_environments_and_repeat_between_runs(env_id: str, vectorization: str) -> None:
+    def first_observations(seed: int) -> np.ndarray:
+        run = built("ppo", None, env_id=env_id, vectorization=vectorization, num_envs=4, seed=seed)
+        shown = run.loop.collector.obs.copy()
+        run.close()
+        return shown
+
+    shown = first_observations(0)
+    assert len(np.unique(shown, axis=0)) == 4
+    np.testing.assert_array_equal(shown, first_observations(0))
+    assert (shown != first_observations(1)).any(axis=1).all()
+
+
+def test_every_episode_of_an_environment_starts_from_another_seed() -> None:
+    run = built("ppo", None, env_id="Pendulum-v1", time_limit=2, num_envs=2, n_steps=20)
+    starts = set()
+    for _ in range(20):
+        step = run.loop.collector.step(np.zeros((2, 1), np.float32))
+        if step.truncated.any():
+            starts |= {tuple(row) for row in run.loop.collector.obs.tolist()}
+    assert len(starts) == 20
+    run.close()
+
+
+def test_judging_uses_environments_and_seeds_of_its_own() -> None:
+    run = built("ppo", None, env_id="Pendulum-v1", time_limit=3, num_envs=2, total_timesteps=1000)
+    shown = run.loop.collector.obs.copy()
+    streams = {name: stream.bit_generator.state for name, stream in run.streams.items()}
+    first = run.evaluate(4)
+    np.testing.assert_array_equal(run.loop.collector.obs, shown)
+    assert {name: stream.bit_generator.state for name, stream in run.streams.items()} == streams
+    run.close()
+    other = built("ppo", None, env_id="Pendulum-v1", time_limit=3, num_envs=2, total_timesteps=1000, seed=1)
+    other.algorithm.load_policy_state(run.algorithm.policy_state())
+    assert other.evaluate(4) == first
+    other.close()
+
+
+@EVERY_ALGORITHM
+def test_the_number_of_updates_does_not_depend_on_how_many_environments_share_the_steps(algo: str) -> None:
+    counts = set()
+    for num_envs, n_steps in ((1, 16), (2, 8), (8, 2)):
+        run = trained(algo, Walk, num_envs=num_envs, n_steps=n_steps, total_timesteps=160)
+        assert run.steps == 160
+        counts.add(run.metrics["n_updates"])
+    assert len(counts) == 1
+
+
+def test_actions_are_scaled_to_the_environments_bounds_once() -> None:
+    run = built("ppo", ContinuousBandit, num_envs=3)
+    run.loop.collector.step(np.array([[-1.0], [0.0], [1.0]], np.float32))
+    run.loop.collector.step(np.array([[-7.0], [0.5], [7.0]], np.float32))
+    received = [env.unwrapped.received for env in run.loop.collector.envs.envs]
+    assert received == [[-2.0, -2.0], [2.0, 4.0], [6.0, 6.0]]
+    run.close()
+
+
+def test_modes_are_really_different_underneath() -> None:
+    """The tests above would prove nothing if all three modes gave the same raw rows."""
+    rows = {}
+    for mode in MODES:
+        envs: SyncVectorEnv = in_mode(Walk, mode, numbered=True)(1)
+        envs.reset(seed=0)
+        rows[mode] = envs.step(np.zeros(1, np.int64))[0].tolist()  # the first episode is one step long
+    assert rows[AutoresetMode.SAME_STEP] == [[0.0, 1.0, 0.0, 0.0]]
+    assert rows[AutoresetMode.NEXT_STEP] == rows[AutoresetMode.DISABLED] == [[0.0, 0.0, 1.0, 0.0]]

@@ -1,0 +1,505 @@
+"""The words are true: every code block of the documents is run or checked, and the tables say what the code says.
+
+A document is read like a session: its blocks run in order, in one empty folder, every Python block by itself. So that
+this takes seconds, numbers are made small by three rules: `.learn(N)` learns 64 steps, `total_timesteps=N` becomes 160
+(more than the run that the documents resume has), and `rl-training train` and `verify` get the settings of `TINY`.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import metadata
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+from click.testing import CliRunner
+
+from rl_training.cli import cli
+from rl_training.experiment.config import load_config
+from rl_training.experiment.presets import preset_names, read_expected
+from rl_training.experiment.registry import REGISTRY, load_spec
+from rl_training.experiment.schedules import KINDS
+from rl_training.experiment.settings import EarlyStoppingRule
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.train import INTERRUPTED, Interrupted, Run, train
+from rl_training.types import Metrics, UserError
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = sorted(
+    path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")) if path.is_file()
+)
+EXAMPLE_MODULES = ("custom_env", "custom_model", "custom_callback", "custom_algorithm")
+
+# Blocks that are only looked at, by document and first line. There is nothing in them to run.
+SHOWN = {
+    ("docs/design.md", "src/rl_training/"),
+    ("docs/configuration.md", "runs/ppo__CartPole-v1__seed0__20260312-120000/"),
+}
+
+# The run that the documents resume and evaluate: interrupted at step 64 of 96.
+RUN_IN_THE_WORDS = "runs/ppo__CartPole-v1__seed0__20260312-120000"
+TINY = ["num_envs=2", "n_steps=16", "total_timesteps=64", "eval_episodes=1"]
+
+
+@dataclass(frozen=True)
+class Block:
+    document: str
+    line: int
+    kind: str
+    text: str
+
+    @property
+    def first_line(self) -> str:
+        return self.text.split("\n", 1)[0].strip()
+
+    @property
+    def destination(self) -> tuple[str, str] | None:
+        """The file of the package that the block belongs to, and where in it: the first line of a recipe's block."""
+        match = re.fullmatch(r"# ((?:src|tests)/\S+): (.+)", self.first_line)
+        return (match[1], match[2]) if match else None
+
+    def __str__(self) -> str:
+        return f"{self.document}, line {self.line} ({self.kind})"
+
+
+def blocks(document: str) -> list[Block]:
+    found, opened = [], None
+    for number, line in enumerate((ROOT / document).read_text().splitlines(), start=1):
+        if line.startswith("```"):
+            if opened is None:
+                opened = (number, line.removeprefix("```").strip(), [])
+            else:
+                found.append(Block(document, opened[0], opened[1], "\n".join(opened[2]) + "\n"))
+                opened = None
+        elif opened is not None:
+            opened[2].append(line)
+        else:
+            assert "```" not in line, f"{document}, line {number}: a fence that does not start its line"
+    assert opened is None, f"{document}: a block is not closed"
+    return found
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder with the examples in it and the run that the documents speak of; nothing is left behind."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    yield tmp_path
+    for name in EXAMPLE_MODULES:
+        sys.modules.pop(name, None)
+
+
+class InterruptAt(Callback):
+    """What Ctrl-C does."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step(self, run: Run, metrics: Metrics) -> None:
+        if run.steps >= self.step:
+            run.request_stop(INTERRUPTED)
+
+
+def interrupted_run(path: Path) -> None:
+    settings = {"algo": "ppo", "env_id": "CartPole-v1", "num_envs": 2, "n_steps": 16, "total_timesteps": 96}
+    with pytest.raises(Interrupted):
+        train(settings | {"eval_interval": 32, "eval_episodes": 1}, run_dir=path, callbacks=[InterruptAt(64)])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_block_of_the_document_is_true(document: str, reader: Path) -> None:
+    for block in blocks(document):
+        check_block(block, reader)
+
+
+def check_block(block: Block, folder: Path) -> None:
+    if block.destination is not None:
+        # A step of the recipe, which is followed at the end of this file.
+        assert block.document == "CONTRIBUTING.md", f"{block}: only the recipe has blocks that belong into files"
+    elif block.kind == "python":
+        run_python(block)
+    elif block.kind == "bash":
+        run_bash(block, folder)
+    elif block.kind == "yaml":
+        check_yaml(block, folder)
+    else:
+        assert (block.document, block.first_line) in SHOWN, f"{block}: a block that no test looks at"
+
+
+def test_no_block_is_excused_that_is_not_there() -> None:
+    assert {(block.document, block.first_line) for name in DOCUMENTS for block in blocks(name)} >= SHOWN
+
+
+def small(text: str) -> str:
+    """The same words with little work in them."""
+    return re.sub(r"\.learn\([\d_]+", ".learn(64", re.sub(r"\btotal_timesteps=[\d_]+", "total_timesteps=160", text))
+
+
+def run_python(block: Block) -> None:
+    try:
+        exec(compile(small(block.text), str(block), "exec"), {"__name__": "__block__"})
+    except Exception as error:
+        raise AssertionError(f"{block}: {error!r}") from error
+
+
+def check_yaml(block: Block, folder: Path) -> None:
+    file = folder / f"block_{block.line}.yaml"
+    file.write_text(block.text)
+    load_config(file)
+
+
+def commands(block: Block) -> Iterator[list[str]]:
+    """The commands of a block, split into words, without comments."""
+    for line in block.text.splitlines():
+        for command in line.split("&&"):
+            words = shlex.split(command, comments=True)
+            if words:
+                yield words
+
+
+def run_bash(block: Block, folder: Path) -> None:
+    for words in commands(block):
+        check = {
+            "rl-training": run_command,
+            "make": check_make,
+            "pip": check_pip,
+            "cd": lambda words, folder: os.chdir(folder / words[1]),
+            "cp": lambda words, folder: [check_path(word) for word in (words[1], str(Path(words[2]).parent))],
+            "python3": lambda words, folder: check_words(words, ["python3", "-m", "venv", ".venv"]),
+            ".": lambda words, folder: check_words(words, [".", ".venv/bin/activate"]),
+            ".venv/bin/pre-commit": check_pre_commit,
+        }.get(words[0])
+        assert check is not None, f"{block}: no test looks at the command {words[0]!r}"
+        try:
+            check(words, folder)
+        except Exception as error:
+            raise AssertionError(f"{block}: {' '.join(words)}: {error!r}") from error
+
+
+def run_command(words: list[str], folder: Path) -> None:
+    arguments = [small(word) for word in words[1:]]
+    allowed = {0}
+    if arguments[0] in ("train", "verify"):
+        arguments += TINY
+    if arguments[0] == "verify":
+        arguments += ["expected.episodes=1", "expected.seeds=[1]"]
+        allowed = {0, 1}  # after so few steps it does not hold
+    if RUN_IN_THE_WORDS in arguments:
+        shutil.rmtree(folder / RUN_IN_THE_WORDS, ignore_errors=True)
+        interrupted_run(folder / RUN_IN_THE_WORDS)
+    done = CliRunner().invoke(cli, arguments)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code in allowed, done.output
+    assert done.output
+
+
+def check_words(words: list[str], expected: list[str]) -> None:
+    assert words == expected
+
+
+def check_path(path: str) -> None:
+    assert (ROOT / path).exists(), f"{path} is not there"
+
+
+def check_make(words: list[str], folder: Path) -> None:
+    assert len(words) == 2
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert words[1] in targets, f"the Makefile has no target {words[1]!r}"
+
+
+def check_pip(words: list[str], folder: Path) -> None:
+    """The files, extras and packages that it names are there; nothing is installed."""
+    rest = words[1:]
+    assert rest.pop(0) == "install"
+    while rest:
+        word = rest.pop(0)
+        if word == "-c":
+            check_path(rest.pop(0))
+        elif word == "-e":
+            match = re.fullmatch(r"\.(?:\[([\w,]+)\])?", rest.pop(0))
+            assert match is not None
+            extras = set(match[1].split(",")) if match[1] else set()
+            assert extras <= set(metadata("rl-training").get_all("Provides-Extra") or [])
+        elif word == "--index-url":
+            assert rest.pop(0).startswith("https://download.pytorch.org/whl/")
+        else:
+            assert word in required_packages()
+
+
+def check_pre_commit(words: list[str], folder: Path) -> None:
+    assert words[1:] == ["install"]
+    check_path(".pre-commit-config.yaml")
+    assert "pre-commit" in required_packages()
+
+
+def required_packages() -> set[str]:
+    """Those of the package and of its extras."""
+    return {re.split(r"[^\w-]", line)[0] for line in metadata("rl-training").get_all("Requires-Dist") or []}
+
+
+BAD_BLOCKS = {
+    "a command that no test knows": ("bash", "curl https://example.org"),
+    "a missing target": ("bash", "make tests"),
+    "a missing extra": ("bash", 'pip install -e ".[everything]"'),
+    "a missing file": ("bash", "pip install -c constraint.txt -e ."),
+    "a foreign package": ("bash", "pip install stable-baselines3"),
+    "a misspelt setting": ("bash", "rl-training train ppo/cartpole sede=1"),
+    "a misspelt option": ("bash", "rl-training eval runs --episode 3"),
+    "a misspelt preset": ("bash", "rl-training verify ppo/cartpool"),
+    "Python that fails": ("python", "from rl_training import PPO2"),
+    "a misspelt key": ("yaml", "algo: ppo\nenv_id: CartPole-v1\nent_coeff: 0.1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_BLOCKS)
+def test_a_wrong_block_is_found(name: str, reader: Path) -> None:
+    kind, text = BAD_BLOCKS[name]
+    with pytest.raises((AssertionError, UserError)):
+        check_block(Block("document", 1, kind, text + "\n"), reader)
+
+
+def test_a_block_of_another_kind_is_found(reader: Path) -> None:
+    with pytest.raises(AssertionError, match="no test looks at"):
+        check_block(Block("README.md", 1, "ruby", "puts 1\n"), reader)
+
+
+# Tables and links
+
+
+def table(document: str, header: str) -> list[list[str]]:
+    """The rows of the table with this header, without backquotes."""
+    lines = (ROOT / document).read_text().splitlines()
+    start = lines.index(header) + 2
+    end = next(number for number in range(start, len(lines)) if not lines[number].startswith("|"))
+    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines[start:end]]
+
+
+def test_algorithm_table_is_the_registry() -> None:
+    rows = table("README.md", "| algorithm | family | observations | actions |")
+    assert rows == [
+        [name, entry.family, ", ".join(entry.capabilities.observations), ", ".join(entry.capabilities.actions)]
+        for name, entry in REGISTRY.items()
+    ]
+
+
+def test_preset_table_has_the_bars_of_the_presets() -> None:
+    header = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| preset |"))
+    rows = {name: (float(bar), int(steps.replace(",", ""))) for name, bar, steps, *_ in table("README.md", header)}
+    expected = {name: read_expected(name) for name in preset_names()}
+    assert rows == {name: (float(block["return"]), block["steps"]) for name, block in expected.items()}
+
+
+def test_early_stopping_table_has_every_key_and_default() -> None:
+    rows = {name: default for name, default, _ in table("docs/configuration.md", "| key | default | meaning |")}
+    fields = EarlyStoppingRule.model_fields
+    written = {name: "" if field.default is None else f"{field.default}" for name, field in fields.items()}
+    assert rows == {name: default.removesuffix(".0") for name, default in written.items()}
+
+
+def test_schedule_table_has_every_kind() -> None:
+    rows = table("docs/configuration.md", "| type | takes | value at progress p = min(step / steps, 1) |")
+    assert {kind: set(re.findall(r"`([a-z]+)`", f"`{takes}`")) for kind, takes, _ in rows} == KINDS
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_somewhere(document: str) -> None:
+    text = (ROOT / document).read_text()
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        if not target.startswith("https://"):
+            assert ((ROOT / document).parent / target).exists(), f"{document}: {target}"
+
+
+def test_the_tree_in_the_design_is_the_package() -> None:
+    """Every path in it exists; every module is in it, by itself or in a folder of which no file is named."""
+    (tree,) = [block for block in blocks("docs/design.md") if block.first_line == "src/rl_training/"]
+    named = set(paths_of(tree.text.splitlines()[1:]))
+    package = ROOT / "src" / "rl_training"
+    assert [path for path in named if not (package / path).exists()] == []
+    modules = [path.relative_to(package).as_posix() for path in package.rglob("*.py") if path.name != "__init__.py"]
+    unnamed = []
+    for module in modules:
+        folder = module.rpartition("/")[0] + "/"
+        listed = any(path != folder and path.startswith(folder) for path in named)
+        if module not in named and (listed or folder not in named):
+            unnamed.append(module)
+    assert unnamed == [], f"the tree in docs/design.md lacks {', '.join(sorted(unnamed))}"
+
+
+def paths_of(lines: list[str]) -> Iterator[str]:
+    """The paths of a tree, of which each line has names, then two spaces or more and what they are."""
+    folders: dict[int, str] = {0: ""}
+    for line in lines:
+        depth = len(line) - len(line.lstrip())
+        folders = {above: path for above, path in folders.items() if above < depth}
+        parent = folders[max(folders)]
+        for name in re.split(r"\s{2,}", line.strip())[0].split():
+            yield parent + name
+            if name.endswith("/"):
+                folders[depth] = parent + name
+
+
+# What the design says of the code
+
+LAYERS = (("types",), ("ops",), ("models", "data"), ("algorithms",), ("experiment",), ("runtime",), ("api",), ("cli",))
+RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+MODULES = sorted(path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "rl_training").rglob("*.py"))
+
+
+def imported(module: str) -> set[str]:
+    """The modules of the package that a file imports, at its top or inside a function."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / "src" / module).read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: imports are written in full"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in names if name.startswith("rl_training.")}
+
+
+# Public names, and checks for anyone's algorithm: both stand above everything.
+ABOVE_ALL = {"rl_training/__init__.py", "rl_training/testing.py"}
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module not in ABOVE_ALL])
+def test_imports_go_one_way(module: str) -> None:
+    layer = module.split("/")[1].removesuffix(".py")
+    for name in imported(module):
+        target = name.split(".")[1]
+        if target == "__version__":
+            continue
+        assert target == layer or RANKS[target] < RANKS[layer], f"{module} imports {name}, which is not below it"
+
+
+def test_loops_know_nothing_of_the_driver() -> None:
+    loops = [module for module in MODULES if "/runtime/loops/" in module]
+    assert len(loops) >= 2
+    for module in loops:
+        parts = {name.split(".")[2] for name in imported(module) if name.startswith("rl_training.runtime.")}
+        assert not parts & {"train", "controls", "callbacks", "checkpoint", "workflows"}, module
+
+
+def test_no_algorithm_is_named_in_a_comparison() -> None:
+    for module in MODULES:
+        if module == "rl_training/experiment/registry.py":
+            continue
+        for node in ast.walk(ast.parse((ROOT / "src" / module).read_text())):
+            if isinstance(node, ast.Compare):
+                words = {leaf.value for leaf in ast.walk(node) if isinstance(leaf, ast.Constant)}
+                assert not words & REGISTRY.keys(), f"{module}, line {node.lineno}: compares with an algorithm's name"
+
+
+@pytest.mark.parametrize("algo", REGISTRY)
+def test_registry_line_is_what_the_spec_says(algo: str) -> None:
+    entry, spec = REGISTRY[algo], load_spec(algo)
+    assert (spec.name, spec.family, spec.summary) == (algo, entry.family, entry.summary)
+    assert spec.capabilities == entry.capabilities
+
+
+# The recipe
+
+
+def test_recipe_for_an_algorithm_works(tmp_path: Path) -> None:
+    """Every step of CONTRIBUTING.md in a copy of the package; then the command, the contract and the recipe's tests."""
+    copy = tmp_path / "copy"
+    for folder in ("src", "tests", "examples"):
+        # Compiled kernels are taken along: a copy has the same sources, with the same dates.
+        shutil.copytree(ROOT / folder, copy / folder)
+    for file in ("pyproject.toml", "README.md"):
+        shutil.copy2(ROOT / file, copy / file)
+    followed = 0
+    for block in blocks("CONTRIBUTING.md"):
+        if block.kind == "bash" and block.first_line.startswith("cp "):
+            _, source, target = shlex.split(block.first_line)
+            text = (copy / source).read_text()
+            (copy / target).write_text(text.partition("\n\nif __name__")[0])
+            followed += 1
+        elif block.destination is not None:
+            put(copy, block)
+            followed += 1
+    assert followed == 7
+    export(copy)
+    done = in_copy(copy, "-c", "from rl_training.cli import main; main()", "train", "plain_pg/cartpole", *TINY)
+    assert done.returncode == 0, done.stderr
+    assert len(list((copy / "runs").glob("plain-pg__CartPole-v1__seed0__*"))) == 1
+    listed = in_copy(copy, "-c", "from rl_training.cli import main; main()", "list")
+    assert re.search(
+        r"^plain_pg +on_policy +vector +discrete, continuous .*Plain policy gradient$", listed.stdout, re.M
+    )
+    written = [*copy.glob("src/**/plain_pg*.py"), *copy.glob("tests/test_plain_pg_*.py")]
+    assert len(written) == 4
+    for check in (["check"], ["format", "--check"]):
+        done = in_copy(copy, "-m", "ruff", *check, "--no-cache", *map(str, written))
+        assert done.returncode == 0, done.stdout
+    tests = [f"tests/test_{name}.py" for name in ("contract", "plain_pg_update", "plain_pg_trainer_smoke")]
+    only = "plain_pg and not autograd"  # one engine is enough here: the algorithm knows no other
+    done = in_copy(copy, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "-vv", "-k", only, *tests)
+    assert done.returncode == 0, done.stdout
+    for check in (
+        "test_contract.py::test_contract[plain_pg-",
+        "test_plain_pg_update.py",
+        "test_plain_pg_trainer_smoke.py",
+    ):
+        assert check in done.stdout, f"{check} was not run:\n{done.stdout}"
+
+
+def put(copy: Path, block: Block) -> None:
+    """The block where its first line says."""
+    path, where = block.destination or ("", "")
+    file, text = copy / path, block.text.split("\n", 1)[1]
+    if where == "the whole file":
+        assert not file.exists()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    elif where == "at the end":
+        file.write_text(file.read_text() + "\n\n" + text)
+    else:
+        (name,) = re.fullmatch(r"at the end of (\w+)", where).groups()
+        before, start, after = file.read_text().partition(f"\n{name}")
+        inside, close, rest = after.partition("\n}\n")
+        assert start, f"{path} has no {name}"
+        assert close, f"{name} of {path} is no mapping"
+        file.write_text(f"{before}{start}{inside}\n{indent(text.strip(), '    ')}{close}{rest}")
+
+
+def export(copy: Path) -> None:
+    """What the recipe says in words: import both names in `api`, name them there in `__all__` and in `_EXPORTS`."""
+    api = copy / "src" / "rl_training" / "api" / "__init__.py"
+    imports = (
+        "from rl_training.api.algorithms import PlainPG\n"
+        "from rl_training.runtime.plain_pg_trainer import train_plain_pg\n"
+    )
+    api.write_text(
+        replaced_once(api, "__all__ = [\n", imports + '\n__all__ = [\n    "PlainPG",\n    "train_plain_pg",\n')
+    )
+    package = copy / "src" / "rl_training" / "__init__.py"
+    names = '    "PlainPG": "rl_training.api",\n    "train_plain_pg": "rl_training.api",\n'
+    package.write_text(replaced_once(package, "_EXPORTS = {\n", "_EXPORTS = {\n" + names))
+
+
+def replaced_once(file: Path, old: str, new: str) -> str:
+    text = file.read_text()
+    assert text.count(old) == 1
+    return text.replace(old, new)
+
+
+def in_copy(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=copy,
+        env=os.environ | {"PYTHONPATH": str(copy / "src")},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
