@@ -224,6 +224,7 @@ class Command:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch = monkeypatch
         self._capsys = capsys
+        monkeypatch.setattr(sys, "path", list(sys.path))  # references add the current folder to it
 
     def __call__(self, *arguments: Any) -> Said:
         self._monkeypatch.setattr(sys, "argv", ["rl-training", *map(str, arguments)])
@@ -261,6 +262,14 @@ class Walk(gym.Env[Any, Any]):
 
     def observe(self) -> Any:
         return self.place.astype(np.float32)
+
+
+class DiceWalk(Walk):
+    """A walk whose rewards are drawn from numpy's global generator, as careless environments do."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward + float(np.random.normal()), terminated, truncated, info
 
 
 class SavableWalk(Walk):

@@ -206,9 +206,7 @@ def test_a_refusal_leaves_no_process_behind(tmp_path: Path) -> None:
 
     before = set(multiprocessing.active_children())
     with pytest.raises(UserError, match="cannot work with the continuous actions"):
-        train(
-            {"algo": "test_bad_input:CONTINUOUS_ONLY", "env_id": "CartPole-v1", "vectorization": "async", "num_envs": 2}
-        )
+        train(tiny(algo="test_bad_input:DISCRETE_ONLY", env_id="Pendulum-v1", vectorization="async", num_envs=2))
     assert set(multiprocessing.active_children()) == before
 
 
@@ -515,12 +513,12 @@ def test_a_real_limit_on_the_size_of_files(tmp_path: Path) -> None:
 
 
 def test_the_message_of_a_failed_write_names_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(path: Path, checkpoint: Any) -> Path:
+    def fails(checkpoint: Any) -> Any:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     with pytest.raises(Pulled):
         train(tiny(vectorization="sync"), run_dir=tmp_path / "run", callbacks=[PullPlug(100)])
-    monkeypatch.setattr("rl_training.runtime.train.write_checkpoint", fails)
+    monkeypatch.setattr(checkpoints, "_contents", fails)
     with pytest.raises(UserError) as complaint:
         resume_training(tmp_path / "run")
     first, second = str(complaint.value).splitlines()
@@ -572,16 +570,12 @@ def test_nan_stops_with_the_step_and_the_name(where: str, command: Command, tmp_
     assert command("eval", run, "--episodes", 1).code == 0
 
 
-# In processes of their own
+# In a process of its own
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [(["ppo/cartpole", "learnign_rate=1"], "did you mean 'learning_rate'?"), (["ppo", "env_id=Nope-v0"], "Nope-v0")],
-)
-def test_the_installed_command_says_it_too(arguments: list[str], words: str, tmp_path: Path) -> None:
+def test_the_installed_command_says_it_too(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "from rl_training.cli import main; main()", "train", *arguments],
+        [sys.executable, "-c", "from rl_training.cli import main; main()", "train", "ppo", "env_id=CartPol-v1"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -589,7 +583,5 @@ def test_the_installed_command_says_it_too(arguments: list[str], words: str, tmp
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert words in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr == "error: env_id='CartPol-v1': unknown environment; did you mean 'CartPole-v1'?\n"
     assert list(tmp_path.iterdir()) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from rl_training import evaluate_checkpoint, train
+from rl_training import Callback, evaluate_checkpoint, train
 from rl_training.cli import cli
 from rl_training.experiment.config import load_config
 from rl_training.experiment.presets import preset_names
@@ -139,8 +140,10 @@ def test_two_commands_that_start_together_get_a_folder_each(tmp_path: Path) -> N
 
 def test_resume_goes_on_to_the_same_end(command: Command, tmp_path: Path) -> None:
     train(tiny(eval_interval=60, keep_checkpoints=20), run_dir=tmp_path / "run")
+    before = latest(tmp_path / "run").meta["step"]
     said = command("resume", "run", "total_timesteps=480")
     assert said.code == 0
+    assert said.err.startswith(f"resumed at step {before}: total_timesteps: 240 -> 480\n")
     assert re.search(r"^run +run$", said.out, re.MULTILINE)
     assert latest(tmp_path / "run").meta["step"] >= 480
     assert command("resume", "run/checkpoints/step_0", "--quiet").code == 0
@@ -283,15 +286,19 @@ def test_a_mistake_of_usage_is_2(command: Command) -> None:
     assert "Did you mean 'train'?" in command("trian").err or "No such command 'trian'" in command("trian").err
 
 
-def test_an_interruption_is_130(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "my_interruption.py").write_text(
-        "import signal\n"
-        "from rl_training import Callback\n"
-        "class Interrupts(Callback):\n"
-        "    def on_step(self, run, metrics):\n"
-        "        signal.raise_signal(signal.SIGINT)\n"
-    )
-    said = command("train", "ppo/cartpole", *SMALL, "callbacks=[my_interruption:Interrupts]")
+class Interrupts(Callback):
+    def on_step(self, run: Any, metrics: dict[str, float]) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+class Terminates(Callback):
+    def on_step(self, run: Any, metrics: dict[str, float]) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("name", ["Interrupts", "Terminates"])
+def test_an_interruption_is_130(name: str, command: Command, tmp_path: Path) -> None:
+    said = command("train", "ppo/cartpole", *SMALL, f"callbacks=[test_cli:{name}]")
     assert said.code == 130
     run_dir = only_run(tmp_path / "runs").relative_to(tmp_path)
     assert f"interrupted; go on with: rl-training resume {run_dir}" in said.err

@@ -453,6 +453,24 @@ def test_the_journal_replays_unequal_episodes_exactly() -> None:
     assert sum(len(set(each)) > 1 for each in lengths) > 3, "episodes of unequal length were replayed"
 
 
+def test_the_native_cartpole_is_brought_back_at_every_moment() -> None:
+    """Right after an episode's end too, when the next step is its reset."""
+    rng = np.random.default_rng(0)
+    envs, others = SavableCartPole(num_envs=6, max_episode_steps=30), SavableCartPole(num_envs=6, max_episode_steps=30)
+    envs.reset(seed=1)
+    ended = 0
+    for _ in range(80):
+        action = rng.integers(0, 2, 6)
+        ended += int(envs.prev_done.any())
+        others.reset(seed=2)
+        others.set_state(envs.get_state())
+        for left, right in zip(envs.step(action)[:4], others.step(action)[:4], strict=True):
+            np.testing.assert_array_equal(left, right)
+    assert ended > 5
+    envs.close()
+    others.close()
+
+
 def test_the_journal_keeps_no_more_than_the_running_episodes(tmp_path: Path) -> None:
     train(tiny(env_id="run_helpers:limited_walk", total_timesteps=960), run_dir=tmp_path / "run")
     keeper = latest(tmp_path / "run").envs["keeper"]

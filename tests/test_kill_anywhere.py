@@ -54,9 +54,9 @@ def visible_runs(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
 
 
-def is_writing(folder: Path) -> bool:
-    """Whether a checkpoint is being written, or was when the process died."""
-    return any(folder.glob("*/checkpoints/.draft-*"))
+def drafts(folder: Path) -> set[Path]:
+    """The checkpoints that are being written, or were when a process died."""
+    return set(folder.glob("*/checkpoints/.draft-*"))
 
 
 def kill_when(processes: Any, moment: Callable[[], bool], target: Callable[..., Any], *arguments: Any) -> bool:
@@ -81,15 +81,15 @@ def test_random_kills_never_leave_a_run_that_cannot_be_resumed(processes: Any, t
     while kills < KILLS or kills_while_writing == 0:
         unfinished = [path for path in visible_runs(folder) if latest(path).meta["step"] < 1200]
         before = [latest(path).meta["step"] for path in unfinished]
-        job = (resume_training, unfinished[0]) if unfinished else (train, config)
-        deadline = time.monotonic() + chance.uniform(0.02, 0.5)
-        killed = kill_when(
-            processes,
-            (lambda: is_writing(folder)) if kills % 2 else (lambda deadline=deadline: time.monotonic() > deadline),
-            *job,
-        )
+        goes_on = bool(unfinished) and chance.random() < 0.7
+        job = (resume_training, chance.choice(unfinished)) if goes_on else (train, config)
+        left, deadline = drafts(folder), time.monotonic() + chance.uniform(0.0, 0.8)
+        if goes_on and chance.random() < 0.5:
+            killed = kill_when(processes, lambda left=left: bool(drafts(folder) - left), *job)
+        else:
+            killed = kill_when(processes, lambda deadline=deadline: time.monotonic() > deadline, *job)
         kills += killed
-        kills_while_writing += killed and is_writing(folder)
+        kills_while_writing += killed and bool(drafts(folder) - left)
         for path, step in zip(unfinished, before, strict=True):
             assert latest(path).meta["step"] >= step, "nothing that was saved is lost"
         assert kills < KILLS + 100

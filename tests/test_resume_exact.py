@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import signal
+import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,7 @@ def test_kill_9_and_resume_in_new_processes(env_id: str, needs: str | None, tmp_
         {"algo": "a2c"},
         {"algo": "a2c", "env_id": "Pendulum-v1", "normalize_advantage": True},
         {"vectorization": "sync"},
+        {"engine": "autograd", "env_id": "Pendulum-v1"},
         {"vectorization": "async", "num_envs": 2},
         {"env_id": "run_helpers:limited_walk", "env_kwargs": {"noise": 0.3}},
         {"env_id": "run_helpers:limited_savable_walk"},
@@ -190,10 +193,38 @@ class EvaluatesByItself(Callback):
 
 
 def test_an_evaluation_of_a_callback_changes_no_later_one(tmp_path: Path) -> None:
-    config = tiny(env_id="Pendulum-v1", time_limit=30, eval_interval=48, learning_rate=0.02)
+    # Torch's results of a row may depend on how many rows there are.
+    config = tiny(env_id="Pendulum-v1", time_limit=30, eval_interval=48, learning_rate=0.02, engine="autograd")
     train(config, run_dir=tmp_path / "plain")
     train(config, run_dir=tmp_path / "asking", callbacks=[EvaluatesByItself()])
     assert differences(metrics_rows(tmp_path / "plain"), metrics_rows(tmp_path / "asking")) == []
+
+
+class ThrowsDice(Callback):
+    """Draws from the generators that belong to everyone."""
+
+    def on_step(self, run: Any, metrics: dict[str, float]) -> None:
+        metrics["dice"] = random.random() + float(np.random.random()) + float(torch.rand(()))
+
+
+def test_global_generators_go_on_after_a_resume(tmp_path: Path) -> None:
+    config = tiny(env_id="run_helpers:DiceWalk")
+    train(config, run_dir=tmp_path / "whole", callbacks=[ThrowsDice()])
+    with pytest.raises(Pulled):
+        train(config, run_dir=tmp_path / "cut", callbacks=[ThrowsDice(), PullPlug(150)])
+    random.seed(5)
+    np.random.seed(5)
+    torch.manual_seed(5)
+    resume_training(tmp_path / "cut", callbacks=[ThrowsDice()])
+    assert run_differences(tmp_path / "whole", tmp_path / "cut") == []
+    assert len({row["dice"] for row in metrics_rows(tmp_path / "cut")}) == 10
+
+
+def test_evaluation_is_invisible_to_an_environment_that_uses_global_generators(tmp_path: Path) -> None:
+    config = tiny(env_id="run_helpers:DiceWalk")
+    train(config, run_dir=tmp_path / "quiet")
+    train(config | {"eval_interval": 24}, run_dir=tmp_path / "judged")
+    assert training_differences(latest(tmp_path / "quiet"), latest(tmp_path / "judged")) == []
 
 
 def test_two_runs_of_one_seed_are_equal_and_of_two_are_not(tmp_path: Path) -> None:
@@ -291,19 +322,9 @@ def test_training_outside_the_main_thread_installs_no_handlers(tmp_path: Path) -
     assert [result.stop_reason for result in results] == ["completed"]
 
 
-@pytest.mark.parametrize(
-    ("number", "changes"),
-    [(signal.SIGINT, {"vectorization": "async"}), (signal.SIGTERM, {})],
-    ids=["SIGINT to the whole group, asynchronous environments", "SIGTERM"],
-)
-def test_the_command_saves_says_how_to_go_on_and_exits_with_130(
-    number: int, changes: dict[str, Any], tmp_path: Path
-) -> None:
-    import os
-    import subprocess
-
-    config = tiny(tmp_path / "runs", **EVERYTHING_ACTIVE | changes, num_envs=2, total_timesteps=4000)
-    config |= {"callbacks": ["patience_of_tests:Slow"]}
+def test_ctrl_c_on_a_terminal_saves_and_exits_with_130(tmp_path: Path) -> None:
+    """A terminal sends SIGINT to every process of the group: those of asynchronous environments get it too."""
+    config = tiny(tmp_path / "runs", **EVERYTHING_ACTIVE, vectorization="async", num_envs=2, total_timesteps=4000)
     (tmp_path / "patience_of_tests.py").write_text(
         "import time\n"
         "from pathlib import Path\n"
@@ -314,7 +335,7 @@ def test_the_command_saves_says_how_to_go_on_and_exits_with_130(
         f"            Path({str(tmp_path / 'passed')!r}).touch()\n"
         "            time.sleep(0.1)\n"
     )
-    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    (tmp_path / "config.yaml").write_text(json.dumps(config | {"callbacks": ["patience_of_tests:Slow"]}))
     process = subprocess.Popen(
         [sys.executable, "-c", "from rl_training.cli import main; main()", "train", "config.yaml"],
         cwd=tmp_path,
@@ -325,9 +346,7 @@ def test_the_command_saves_says_how_to_go_on_and_exits_with_130(
     )
     try:
         wait_for(tmp_path / "passed", process)
-        time.sleep(0.05)
-        # A terminal sends Ctrl-C to every process of the group.
-        os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+        os.killpg(process.pid, signal.SIGINT)
         output, complaints = process.communicate(timeout=60)
     finally:
         if process.poll() is None:
@@ -336,12 +355,12 @@ def test_the_command_saves_says_how_to_go_on_and_exits_with_130(
     assert process.returncode == 130, complaints
     assert "Traceback" not in complaints + output
     (run_dir,) = (tmp_path / "runs").iterdir()
-    assert f"rl-training resume {Path('runs') / run_dir.name}" in complaints.replace(f"{tmp_path}/", "")
+    assert f"interrupted; go on with: rl-training resume {run_dir}" in complaints
     saved = latest(run_dir)
     assert saved.state["trainer"]["stop_reason"] == "interrupted"
     assert saved.meta["step"] > 100
-    # What was logged up to there is what an uninterrupted run logs.
-    train(config | {"callbacks": []}, run_dir=tmp_path / "whole", callbacks=[_StopAt(saved.meta["step"])])
+    # What was learned and logged up to there is what an uninterrupted run learns and logs.
+    train(config, run_dir=tmp_path / "whole", callbacks=[_StopAt(saved.meta["step"])])
     whole = [row for row in metrics_rows(tmp_path / "whole") if row["step"] < saved.meta["step"]]
     cut = [row for row in metrics_rows(run_dir) if row["step"] < saved.meta["step"]]
     assert differences(whole, cut) == []
@@ -501,29 +520,6 @@ def test_a_run_that_a_callback_stopped_goes_on_with_more_steps(tmp_path: Path) -
     with pytest.raises(UserError, match="far enough"):
         resume_training(tmp_path / "run")
     assert resume_training(tmp_path / "run", total_timesteps=480).stop_reason == "completed"
-
-
-def test_the_journal_replays_a_long_unequal_history(tmp_path: Path) -> None:
-    """Episodes of very different lengths: the journal is trimmed to the oldest one that still runs."""
-    from rl_training.experiment.config import load_config
-    from rl_training.runtime.train import build
-    from rl_training.types import SpaceInfo
-
-    config = load_config(tiny(env_id="run_helpers:limited_walk", env_kwargs={"noise": 0.5}))
-    first, second = build(config), build(config)
-    assert isinstance(first.info, SpaceInfo)
-    try:
-        first.start()
-        for _ in range(4):
-            first.advance()
-            state = first.snapshot().envs
-            second._collector.load_state_dict(state)
-            assert torch.equal(torch.from_numpy(second._collector.obs), torch.from_numpy(first._collector.obs))
-            assert second._collector.restarts == 0
-            assert len(state["keeper"]["actions"]) <= 11
-    finally:
-        first.close()
-        second.close()
 
 
 def test_gymnasium_episodes_are_what_the_journal_says(tmp_path: Path) -> None:

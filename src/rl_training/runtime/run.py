@@ -87,6 +87,7 @@ class Run:
         self.should_stop = False
         self.stop_reason: str | None = None
         self.signalled = False
+        self.resume_notes: list[str] = []
         self.previous_steps = 0
         self.best_step = -1
         self.folder: RunFolder | None = None

@@ -167,6 +167,7 @@ def resume_training(
             folder.note_resumption(run.steps, notes)
             folder.write_config(run.config.flat())
             run.reopen_folder(folder, checkpoint)
+            run.resume_notes = notes
         except OSError as error:
             raise UserError(f"cannot write to {str(folder.path)!r}: {error.strerror or error}") from error
         return run_training(run)
