@@ -540,3 +540,15 @@ def test_two_agents_do_not_disturb_each_other() -> None:
     assert training_differences(left, right) == []
     for agent in (alone, first, second):
         agent.close()
+
+
+def test_predict_takes_the_numbers_of_a_discrete_observation_space() -> None:
+    agent = PPO("FrozenLake-v1", num_envs=1, n_steps=8, hidden_sizes=[8])
+    one = agent.predict(5, deterministic=True)[0]
+    one_hot = np.eye(16)[5]
+    assert one == agent.predict(one_hot, deterministic=True)[0]
+    batch = agent.predict(np.array([5, 0, 5]), deterministic=True)[0]
+    assert batch.shape == (3,)
+    assert batch[0] == batch[2] == one
+    with pytest.raises(UserError, match="from 0 to 15"):
+        agent.predict(16)

@@ -18,6 +18,8 @@ _EXPORTS = {
     "PPO": "rl_training.api",
     "Agent": "rl_training.api",
     "Callback": "rl_training.api",
+    "ConfigError": "rl_training.api",
+    "Interrupted": "rl_training.api",
     "TrainResult": "rl_training.api",
     "UserError": "rl_training.types",
     "evaluate_checkpoint": "rl_training.api",

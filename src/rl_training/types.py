@@ -87,6 +87,7 @@ class SpaceInfo:
     action_starts: tuple[int, ...] = ()
     action_low: tuple[float, ...] = ()
     action_high: tuple[float, ...] = ()
+    obs_choices: tuple[int, int] | None = None  # first value and number of a Discrete space, shown one-hot
     parts: tuple[ObsPart, ...] = ()
     mask_size: int = 0
 

@@ -161,7 +161,7 @@ def _rows(obs: Array | Mapping[str, Array], masks: Array | None, info: SpaceInfo
             "action_masks: the agent was trained without masks: its environment gives no info['action_mask']"
         )
     parts = info.parts or (ObsPart("", info.obs_shape, info.obs_dtype),)
-    entries = obs if isinstance(obs, Mapping) else {"": obs}
+    entries = obs if isinstance(obs, Mapping) else {"": _one_hot(obs, info.obs_choices)}
     if entries.keys() != {part.name for part in parts}:
         raise UserError(f"obs: has {', '.join(map(repr, entries))}; must have {', '.join(repr(p.name) for p in parts)}")
     arrays = {part.name: np.asarray(entries[part.name], dtype=part.dtype) for part in parts}
@@ -180,6 +180,20 @@ def _rows(obs: Array | Mapping[str, Array], masks: Array | None, info: SpaceInfo
         pack({name: array[i] for name, array in batch.items()}, allowed[i], parts, info.mask_size) for i in range(count)
     ]
     return np.stack(packed), single
+
+
+def _one_hot(obs: Array, choices: tuple[int, int] | None) -> Array:
+    """What the policy sees of the numbers of a Discrete space; anything else passes through."""
+    numbers = np.asarray(obs)
+    if choices is None or numbers.ndim > 1 or not np.issubdtype(numbers.dtype, np.integer):
+        return numbers
+    first, count = choices
+    if numbers.shape == (count,) and numbers.min() == 0 and numbers.sum() == 1:
+        return numbers  # it is one already
+    if ((numbers < first) | (numbers >= first + count)).any():
+        raise UserError(f"obs={obs!r}: must be from {first} to {first + count - 1}")
+    rows: Array = np.eye(count, dtype=np.float32)[numbers - first]
+    return rows
 
 
 def _understand(env: Env) -> tuple[dict[str, Any], EnvFactory | None]:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -81,6 +82,7 @@ class EnvMaker:
         self.loop = loop
         self.masked = False
         self._packed: PackedObservation | None = None
+        self._obs_choices: tuple[int, int] | None = None
         if factory is None and is_reference(env_id):
             factory = resolve_reference(env_id, key="env_id")
             if not callable(factory):
@@ -94,7 +96,9 @@ class EnvMaker:
         """One environment, with the wrappers that the config asks for."""
         rebuilt = self.spec is not None and REBUILT_PER_EPISODE.match(self.spec.name)
         env = RebuiltPerEpisode(self._base) if rebuilt else self._base()
-        if isinstance(env.observation_space, gym.spaces.Discrete):
+        space = env.observation_space
+        if isinstance(space, gym.spaces.Discrete):
+            self._obs_choices = (int(space.start), int(space.n))
             env = gym.wrappers.FlattenObservation(env)
         is_dict = isinstance(env.observation_space, gym.spaces.Dict)
         if self.loop.frame_stack > 1:
@@ -134,7 +138,8 @@ class EnvMaker:
 
     def describe(self, envs: VectorEnv[Any, Any, Any]) -> SpaceInfo:
         """The spaces of the environments that this made."""
-        return describe_spaces(envs.single_observation_space, envs.single_action_space, self.env_id, self._packed)
+        info = describe_spaces(envs.single_observation_space, envs.single_action_space, self.env_id, self._packed)
+        return replace(info, obs_choices=self._obs_choices)
 
     def judged(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         """The environments of an evaluation: every episode is seeded by itself."""
