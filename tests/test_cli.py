@@ -389,9 +389,9 @@ def test_plain_lines_tell_steps_speed_return_and_time_left(tmp_path: Path, monke
     assert [bool(re.fullmatch(r"\d+/72 steps  [\d,]+ steps/s  return \S+  \d:\d\d left", line)) for line in lines] == [
         True,
         True,
-        True,
         False,
     ]
+    assert lines[0].startswith("48/72"), "the first step only sets the clock: it may have compiled kernels"
     assert lines[-1].startswith("step 72: evaluation return")
 
 

@@ -36,11 +36,11 @@ class ProgressDisplay(Callback):
         self._live: Progress | None = None
         self._task = TaskID(0)
         self._started = self._last_line = 0.0
-        self._first_step = 0
+        self._first_step: int | None = None
 
     def on_start(self, run: Run) -> None:
-        self._started = self._last_line = time.perf_counter()
-        self._first_step = run.steps
+        self._last_line = time.perf_counter()
+        self._first_step = None
         for note in run.resume_notes:
             self._console.print(f"resumed at step {run.steps:,}: {note}", highlight=False, soft_wrap=True, markup=False)
         if self._console.is_terminal:
@@ -52,7 +52,10 @@ class ProgressDisplay(Callback):
             self._task = self._live.add_task(name, total=settings.total_timesteps, completed=run.steps, line="")
 
     def on_step(self, run: Run, metrics: Metrics) -> None:
-        if self._live is not None:
+        if self._first_step is None:
+            # The first step compiles what is not in a cache: its speed says nothing of those to come.
+            self._first_step, self._started = run.steps, time.perf_counter()
+        elif self._live is not None:
             self._live.update(self._task, completed=run.steps, line=self._describe(run))
         elif time.perf_counter() - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = time.perf_counter()
@@ -73,7 +76,7 @@ class ProgressDisplay(Callback):
 
     def _describe(self, run: Run) -> str:
         total = run.config.run.total_timesteps
-        rate = (run.steps - self._first_step) / max(time.perf_counter() - self._started, 1e-9)
+        rate = (run.steps - (self._first_step or 0)) / max(time.perf_counter() - self._started, 1e-9)
         left = max(total - run.steps, 0) / rate if rate > 0 else 0.0
         shown = run.metrics.get("episode_return_mean")
         score = "-" if shown is None else f"{shown:.1f}"
