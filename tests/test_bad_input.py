@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rl_training import UserError, resume_training, train
+from rl_training import Callback, UserError, resume_training, train
 from rl_training.algorithms.a2c import SPEC as A2C_SPEC
 from rl_training.algorithms.ppo import SPEC as PPO_SPEC
 from rl_training.experiment import manager
@@ -33,6 +33,23 @@ CONTINUOUS_ONLY = replace(
     A2C_SPEC, name="continuous_only", capabilities=Capabilities(observations=("vector",), actions=("continuous",))
 )
 NOT_A_SPEC = 5
+
+
+class NeedsArgument(Callback):
+    """Cannot be made from its name alone."""
+
+    def __init__(self, pace: int) -> None:
+        self.pace = pace
+
+
+class LongWalk(Walk):
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.length = length
+
+
+def long_walks(num_envs: int, length: int) -> Any:
+    raise AssertionError("nobody calls it")
 
 
 class NotACallback:
@@ -96,6 +113,11 @@ def trained(command: Command, **changes: Any) -> Said:
         ({"hidden_sizes": ["wide"]}, ["hidden_sizes.0='wide': must be a whole number"]),
         ({"normalize_obs": "perhaps"}, ["normalize_obs='perhaps': must be true or false"]),
         ({"env_kwargs": [1]}, ["env_kwargs=[1]: must be a mapping"]),
+        ({"env_kwargs": {"max_episode_steps": 5}}, ["env_kwargs.max_episode_steps: give it as time_limit"]),
+        (
+            {"early_stopping": {"metric": "eval_return_men", "patience": 1}, "eval_interval": 16},
+            ["early_stopping.metric='eval_return_men': no such metric; did you mean 'eval_return_mean'?"],
+        ),
         ({"activation": "tanhh"}, ["activation='tanhh': must be one of tanh, relu", "did you mean 'tanh'?"]),
         ({"gamma": 1.5}, ["gamma=1.5: must be at most 1"]),
         ({"learning_rate": -1}, ["learning_rate=-1: must be at least 0"]),
@@ -232,6 +254,9 @@ def test_a_limited_algorithm_trains_where_it_can(tmp_path: Path) -> None:
         ("model", "test_bad_input:NotACallback", ["is called with (SpaceInfo, ModelConfig)"]),
         ("callbacks", ["no_such_module:Cb"], ["callbacks='no_such_module:Cb': there is no module"]),
         ("callbacks", ["run_helpers"], ["callbacks='run_helpers': give it as 'module:name'"]),
+        ("env_id", "test_bad_input:LongWalk", ["env_kwargs={}: test_bad_input:LongWalk cannot be called", "'length'"]),
+        ("env_id", "test_bad_input:long_walks", ["env_kwargs={}: test_bad_input:long_walks", "'length'"]),
+        ("callbacks", ["test_bad_input:NeedsArgument"], ["is called without arguments", "'pace'"]),
         ("callbacks", ["test_bad_input:NotACallback"], ["it is a NotACallback, not a rl_training.Callback"]),
         ("algo", "no_such_module:SPEC", ["algo='no_such_module:SPEC': there is no module"]),
         ("algo", "test_bad_input:NOT_A_SPEC", ["it is a int, not an AlgorithmSpec"]),
@@ -251,6 +276,15 @@ def test_arguments_that_the_environment_does_not_take(command: Command, tmp_path
     for changes in ({"vectorization": "native"}, {"vectorization": "sync"}, {"env_id": "Pendulum-v1"}):
         said = trained(command, env_kwargs={"gravityy": 3}, **changes)
         refused(said, "env_kwargs={'gravityy': 3}", "gravityy")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_argument_that_a_registered_environment_needs(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = gym.envs.registration.EnvSpec("LongWalk-v0", entry_point="test_bad_input:LongWalk")
+    monkeypatch.setitem(gym.registry, "LongWalk-v0", spec)
+    refused(trained(command, env_id="LongWalk-v0"), "env_kwargs={}: ", "'length'")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_training import PPO, UserError
+from rl_training import A2C, PPO, UserError
 from rl_training.models.encoders import DictEncoder, NatureCNN
 from rl_training.models.mlp_actor_critic import MLPActorCritic, Shape
 from rl_training.models.mlp_engine import _forbid
@@ -196,6 +196,72 @@ def test_the_environment_of_the_mask_tests_notices_a_forbidden_action() -> None:
         env.step(1 + int(forbidden[0]))
 
 
+class NoisyNetwork(torch.nn.Module):
+    """A user's network with everything that behaves differently while training."""
+
+    def __init__(self, info: SpaceInfo, config: Any) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5), torch.nn.Linear(3, 4))
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        out = self.layers(obs)
+        return out[:, :3], out[:, 3]
+
+
+def test_acting_and_judging_leave_dropout_and_batch_statistics_alone() -> None:
+    run = build(tiny_config("ppo", model="tests.test_breadth:NoisyNetwork"))
+    run.start()
+    run.advance()
+    before = {name: tensor.clone() for name, tensor in run.algorithm.policy_state().items()}
+    obs = run.loop.collector.obs  # type: ignore[attr-defined]
+    first, second = (run.algorithm.act(obs, explore=False).action for _ in range(2))
+    assert run.evaluate(2) == run.evaluate(2)
+    np.testing.assert_array_equal(first, second)
+    after = run.algorithm.policy_state()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    run.advance()
+    moved = run.algorithm.policy_state()["network.layers.0.running_mean"]
+    assert not torch.equal(before["network.layers.0.running_mean"], moved), "an update does move them"
+    run.close()
+
+
+def test_a_rollout_of_nothing_but_resets_is_no_update() -> None:
+    """Native CartPole resets in a step of its own: with one step and one environment a rollout may be that step."""
+    agent = A2C("CartPole-v1", n_steps=1, num_envs=1, hidden_sizes=[8], eval_episodes=1)
+    agent.learn(60)
+    assert agent.num_timesteps == 60
+    assert agent.metrics["n_updates"] == 60
+
+
+def test_vectors_of_bytes_are_numbers() -> None:
+    class Ram(TinyEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = gym.spaces.Box(0, 255, (16,), np.uint8)
+
+        def _obs(self) -> Any:
+            return np.full(16, int(self._time * 20), np.uint8)
+
+    agent = PPO(Ram, n_steps=8, num_envs=2, hidden_sizes=[8], normalize_obs=True, eval_episodes=1)
+    agent.learn(32)
+    assert agent.predict(np.full(16, 200, np.uint8), deterministic=True)[0] in (1, 2, 3)
+
+
+def test_a_dict_of_single_numbers() -> None:
+    class Scalars(TinyEnv):
+        def __init__(self) -> None:
+            super().__init__()
+            box = gym.spaces.Box(-np.inf, np.inf, (), np.float32)
+            self.observation_space = gym.spaces.Dict({"position": box, "time": box})
+
+        def _obs(self) -> Any:
+            return {"position": np.float32(self._position), "time": np.float32(self._time)}
+
+    agent = PPO(Scalars, n_steps=8, num_envs=2, hidden_sizes=[8], eval_episodes=1)
+    agent.learn(32)
+    assert agent.num_timesteps == 32
+
+
 class MaskedAtTheEnd(TinyEnv):
     """Forbids everything once the episode is over, or from the start, or has a mask of the wrong size."""
 
@@ -269,7 +335,7 @@ def test_state_dependent_noise_has_the_variance_of_its_features() -> None:
     assert network.log_std is not None
     assert network.log_std.shape == (6, 2)
     obs = torch.randn(5, 3)
-    params, features = network.policy(obs)
+    params, _, features = network.features(obs)
     expected = (features.square() @ (2 * network.log_std).exp() + 1e-6).sqrt()
     torch.testing.assert_close(params[:, 2:].exp(), expected)
     params[:, 2:].sum().backward()

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from rl_training import Callback, UserError, resume_training, train
+from rl_training import PPO, Callback, UserError, resume_training, train
 from rl_training.experiment.config import load_config
 from rl_training.experiment.settings import EarlyStoppingRule
+from rl_training.runtime import run as run_module
 from rl_training.runtime.callbacks import EarlyStopping, Evaluate, Log, Save, crossed
 from rl_training.runtime.evaluate import Evaluation
 from rl_training.runtime.train import build
@@ -220,11 +221,12 @@ def test_the_first_of_several_rules_that_holds_ends_the_run(tmp_path: Path) -> N
 
 
 def test_an_unknown_metric_is_said_with_what_is_known(tmp_path: Path) -> None:
+    """After the first step, and not only when the first evaluation comes."""
     with pytest.raises(UserError) as complaint:
-        stopped(tmp_path, {"metric": "eval_return_men", "patience": 1}, 1.0)
+        stopped(tmp_path, {"metric": "entropyy", "patience": 1}, 1.0, eval_interval=10_000)
     message = str(complaint.value)
-    assert "early_stopping.metric='eval_return_men': no such metric; did you mean 'eval_return_mean'?" in message
-    assert "entropy" in message
+    assert "early_stopping.metric='entropyy': no such metric; did you mean 'entropy'?" in message
+    assert "eval_return_best" in message
     assert f"The last good checkpoint is {tmp_path / 'run' / 'checkpoints' / 'step_0'}" in message
 
 
@@ -256,11 +258,31 @@ def test_counters_survive_a_resume(tmp_path: Path) -> None:
     with pytest.raises(Pulled):
         train(config, run_dir=tmp_path / "run", callbacks=[Scripted(5.0, 4.0, 4.0, 4.0), PullPlug(72)])
     state = latest(tmp_path / "run").state["callbacks"]["EarlyStopping.0"]
-    assert state == {"best": 5.0, "waited": 2, "reached": 0}
+    rule = EarlyStoppingRule(patience=3).model_dump(mode="json")
+    assert state == {"rule": rule, "best": 5.0, "waited": 2, "reached": 0}
     result = resume_training(tmp_path / "run", callbacks=[Scripted(4.0)])
     assert result["step"] == 96
     assert result["eval_return_best"] == 5.0
     assert latest(tmp_path / "run", "best").meta["step"] == 24
+
+
+def test_a_changed_rule_counts_from_the_resume_on(tmp_path: Path) -> None:
+    """The rule before it has waited for two evaluations; with them this one would stop at 120."""
+    config = STEADY | {"eval_interval": 24, "checkpoint_interval": 24, "early_stopping": {"patience": 9}}
+    with pytest.raises(Pulled):
+        train(config, run_dir=tmp_path / "run", callbacks=[Scripted(5.0, 4.0), PullPlug(72)])
+    result = resume_training(tmp_path / "run", early_stopping={"patience": 4}, callbacks=[Scripted(4.0)])
+    assert result["step"] == 72 + 24 * 5
+
+
+def test_a_learn_after_an_early_stop_waits_anew() -> None:
+    settings = STEADY | {"eval_interval": 24, "early_stopping": {"patience": 2}}
+    agent = PPO(settings.pop("env_id"), **{key: value for key, value in settings.items() if key != "algo"})
+    try:
+        assert agent.learn(240, callback=Scripted(1.0)).num_timesteps == 72
+        assert agent.learn(240, callback=Scripted(1.0)).num_timesteps == 144
+    finally:
+        agent.close()
 
 
 def test_sustained_counts_across_a_resume(tmp_path: Path) -> None:
@@ -404,3 +426,23 @@ def test_a_callback_that_fails_leaves_its_traceback_and_a_run_that_can_go_on(tmp
     kept = json.loads((tmp_path / "run" / "metadata.json").read_text())
     assert kept["stop_reason"] == "failed: ZeroDivisionError('a mistake in my code')"
     assert resume_training(tmp_path / "run").stop_reason == "completed"
+
+
+def test_the_clock_counts_training_and_not_the_time_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clock:
+        now = 100.0
+
+        def perf_counter(self) -> float:
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(run_module, "time", clock)
+    run = build(load_config(STEADY))
+    for start, stop in ((110.0, 115.0), (200.0, 207.0)):
+        clock.now = start
+        run.start_clock()
+        clock.now = stop
+        run.stop_clock()
+    clock.now = 300.0
+    run.close()
+    assert run.seconds == 12.0

@@ -18,8 +18,10 @@ import torch
 from safetensors.torch import load_file
 
 from rl_training import Callback, UserError, evaluate_checkpoint, resume_training, train
+from rl_training.experiment.config import load_config
 from rl_training.runtime import checkpoint as checkpoints
 from rl_training.runtime.checkpoint import FORMAT_VERSION, find_checkpoint, read_checkpoint, write_checkpoint
+from rl_training.runtime.train import build
 from run_helpers import (
     Pulled,
     PullPlug,
@@ -458,3 +460,54 @@ def test_environments_are_never_pickled(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(gym.Env, "__reduce_ex__", refuse)
     train(tiny(env_id="Pendulum-v1", total_timesteps=48), run_dir=tmp_path / "run")
     assert latest(tmp_path / "run").meta["resume"] == "exact"
+
+
+def test_two_processes_never_train_one_run(tmp_path: Path) -> None:
+    run = build(load_config(tiny()))
+    run.start()
+    run.open_folder(tmp_path / "run")
+    try:
+        with pytest.raises(UserError, match=f"is being trained by process {os.getpid()}"):
+            resume_training(tmp_path / "run")
+        assert "resumed" not in metadata(tmp_path / "run")
+    finally:
+        run.close()
+    assert resume_training(tmp_path / "run").stop_reason == "completed"
+
+
+def test_best_is_never_one_that_a_resumed_run_will_write_over(tmp_path: Path) -> None:
+    config = tiny(vectorization="sync", eval_interval=24, checkpoint_interval=24, keep_checkpoints=99)
+    best = tmp_path / "run" / "checkpoints" / "best"
+    train(config, run_dir=tmp_path / "run", callbacks=[Scores(1.0, 5.0, *[2.0] * 20)])
+    assert best.read_text().strip() == "step_48"
+    with pytest.raises(Pulled):
+        resume_training(tmp_path / "run", which="step_24", callbacks=[PullPlug(24)])
+    assert best.read_text().strip() == "step_24"
+    with pytest.raises(Pulled):
+        resume_training(tmp_path / "run", which="step_0", callbacks=[PullPlug(0)])
+    assert not best.exists()
+
+
+class CountsItsMaking(Callback):
+    made = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+
+
+class CountedWalk(Walk):
+    made = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        type(self).made += 1
+
+
+def test_judging_makes_no_callbacks_and_no_environments_to_learn_in(tmp_path: Path) -> None:
+    here = "test_checkpoint_workflows"
+    config = tiny(env_id=f"{here}:CountedWalk", callbacks=[f"{here}:CountsItsMaking"], time_limit=20)
+    train(config, run_dir=tmp_path / "run")
+    CountsItsMaking.made = CountedWalk.made = 0
+    evaluate_checkpoint(tmp_path / "run", num_episodes=2)
+    assert CountsItsMaking.made == 0
+    assert CountedWalk.made == 1 + 2

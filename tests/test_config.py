@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -241,6 +243,29 @@ def test_a_wrong_type_or_range_names_the_key_the_value_and_what_is_allowed(
     key: str, value: Any, complaint: str
 ) -> None:
     assert problems_of(PPO | {key: value}) == [f"{key}={value!r}: {complaint}"]
+
+
+def test_arguments_of_the_environment_become_plain_values() -> None:
+    given = {"on": np.True_, "size": np.int64(3), "grid": np.eye(2), "deep": {"pair": (1, np.float32(0.5))}, "no": None}
+    config = load_config(PPO | {"env_kwargs": given})
+    plain = {"on": True, "size": 3, "grid": [[1.0, 0.0], [0.0, 1.0]], "deep": {"pair": [1, 0.5]}, "no": None}
+    assert config.run.env_kwargs == plain
+    assert json.loads(json.dumps(config.flat()))["env_kwargs"] == plain
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        (print, "'made' is a builtin_function_or_method"),
+        (np.float32, "'made' is a type"),
+        ([1, {"a": {2}}], "'made.1.a' is a set"),
+        ({1: 2}, "'made' is a dict"),
+        (np.array([print]), "'made.0' is a builtin_function_or_method"),
+    ],
+)
+def test_arguments_that_no_config_can_hold_are_refused_by_their_key(value: Any, complaint: str) -> None:
+    (problem,) = problems_of(PPO | {"env_kwargs": {"fine": 1, "made": value}})
+    assert problem.startswith(f"env_kwargs: {complaint}, which cannot be written to a config")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -17,12 +18,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rl_training import UserError, __version__
 from rl_training.cli import cli
-from rl_training.runtime import doctor
+from rl_training.runtime import doctor, envs, extras
 from rl_training.runtime.collect import Collector
 from rl_training.runtime.doctor import Finding, check_machine
 from rl_training.runtime.env_check import check_environment, complaints_of
 from rl_training.types import Step
-from run_helpers import SavableWalk, SavableWalks, UnseededWalk, Walk, limited_walk, savable_walks, walks
+from run_helpers import SavableWalks, UnseededWalk, Walk, limited_walk, savable_walks, walks
 
 STEPS = 120
 
@@ -357,8 +358,19 @@ def test_an_episode_that_repeats_only_at_first_is_found() -> None:
     assert problems(limited(WearsOut))["reset"].endswith("it differs in reward at step 1")
 
 
-class ForgetsItsNoise(SavableWalk):
-    """A state without the generator's: what is brought back looks right and goes on differently."""
+class ForgetsItsWind(Walk):
+    """A state that lacks something: what is brought back looks right and goes on differently."""
+
+    wind = 0.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        shown = super().reset(seed=seed, options=options)
+        self.wind = float(self.np_random.normal())
+        return shown
+
+    def step(self, action: Any) -> Any:
+        self.place = self.place + 0.1 * self.wind
+        return super().step(action)
 
     def get_state(self) -> dict[str, Any]:
         return {"place": self.place}
@@ -368,7 +380,7 @@ class ForgetsItsNoise(SavableWalk):
 
 
 def test_a_state_that_lacks_something_is_found() -> None:
-    wrong = problems(limited(ForgetsItsNoise))
+    wrong = problems(limited(ForgetsItsWind))
     assert wrong["resume"] == "is not what it seems: brought back, its next_obs differs 1 steps later"
 
 
@@ -541,6 +553,18 @@ def test_extras_are_present_or_named_with_their_command(monkeypatch: pytest.Monk
         "note",
         "extra is not installed: pip install 'rl-training[mujoco]'",
     )
+
+
+def test_there_is_one_table_of_extras_and_it_is_that_of_the_package() -> None:
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    section = text.partition("[project.optional-dependencies]\n")[2].partition("\n\n")[0]
+    declared = dict(re.findall(r"^(\w+) = \[(.*?)\]$", section, re.MULTILINE | re.DOTALL))
+    assert set(extras.EXTRAS) == set(declared) - {"dev"}
+    for extra, distribution in extras.EXTRAS.items():
+        assert distribution in declared[extra]
+        error = ModuleNotFoundError(f"No module named {distribution!r}")
+        words = f"needs an extra that is not installed: pip install 'rl-training[{extra}]' ({error})"
+        assert envs._missing_extra(str(error)) == words
 
 
 def test_a_package_that_cannot_be_imported_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

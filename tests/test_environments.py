@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,13 +16,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rl_training import Callback, UserError, resume_training, train
+from rl_training import PPO, Callback, UserError, resume_training, train
 from rl_training.experiment.config import load_config
 from rl_training.experiment.presets import preset_names
+from rl_training.runtime import evaluate as evaluation
 from rl_training.runtime.collect import Collector
-from rl_training.runtime.envs import SavableCartPole
+from rl_training.runtime.envs import OwnProcesses, SavableCartPole
 from rl_training.runtime.train import Run, build
 from run_helpers import Pulled, PullPlug, Walk, latest, metrics_rows, run_differences, tiny, walks
 
@@ -208,6 +216,25 @@ def test_actions_are_scaled_to_the_bounds_once() -> None:
         run.close()
 
 
+class Stops(Watched):
+    """Actions are whole numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gym.spaces.Box(-2, 2, (1,), np.int64)
+
+
+def test_whole_actions_are_rounded_and_not_cut() -> None:
+    run = built(env_id="test_environments:Stops", num_envs=1)
+    try:
+        for value, expected in ((-1.0, -2), (-0.8, -2), (-0.7, -1), (-0.2, 0), (0.2, 0), (0.7, 1), (0.8, 2), (1.0, 2)):
+            run._collector.step(np.full((1, 1), value, np.float32))
+            assert Stops.actions[-1].dtype == np.int64
+            assert Stops.actions[-1].tolist() == [expected], value
+    finally:
+        run.close()
+
+
 def test_evaluation_and_prediction_scale_actions_too(tmp_path: Path) -> None:
     from rl_training import PPO
 
@@ -264,7 +291,7 @@ def test_float64_observations_are_learned_from_as_float32_and_replayed_exactly(t
         ({"vectorization": "sync"}, SyncVectorEnv),
         ({"frame_stack": 2}, SyncVectorEnv),
         ({"env_id": "Acrobot-v1"}, SyncVectorEnv),
-        ({"vectorization": "async", "num_envs": 2}, AsyncVectorEnv),
+        ({"vectorization": "async", "num_envs": 2}, OwnProcesses),
     ],
 )
 def test_the_native_vector_environment_is_used_where_it_can_be(changes: dict[str, Any], kind: type) -> None:
@@ -568,6 +595,133 @@ def test_nan_is_seen_in_every_autoreset_mode(
     config = tiny(env_id="test_environments:poisoned_walks", env_kwargs={"where": where, "mode": mode})
     with pytest.raises(UserError, match=f"the {'observation' if where == 'reset' else where} of environment"):
         train(config, run_dir=tmp_path / "run", callbacks=[FiniteWeights()])
+
+
+# Training that diverges is stopped by that name, and its last good checkpoint is good.
+
+
+def ends_diverged(run_dir: Path, said: str, **settings: Any) -> None:
+    callbacks = settings.pop("own", [])
+    with pytest.raises(UserError, match=rf"training diverged at step \d+ \({said}\); lower learning_rate") as complaint:
+        train(tiny(env_id="Pendulum-v1", **settings), run_dir=run_dir, callbacks=callbacks)
+    kept = latest(run_dir)
+    assert f"The last good checkpoint is {run_dir / 'checkpoints' / kept_name(kept)}" in str(complaint.value)
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in kept.policy.values())
+
+
+class Poisons(Callback):
+    """Spoils the weights after a step, as a last gradient may."""
+
+    def on_step(self, run: Any, metrics: dict[str, float]) -> None:
+        if run.steps == 48:
+            weights = run.algorithm.policy_state()
+            run.algorithm.load_policy_state({name: torch.full_like(weights[name], np.nan) for name in weights})
+
+
+def test_metrics_that_are_no_numbers_end_the_training(tmp_path: Path) -> None:
+    ends_diverged(
+        tmp_path / "run", r"\w+ is -?(nan|inf)", learning_rate=1e30, checkpoint_interval=24, engine="autograd"
+    )
+    rows = metrics_rows(tmp_path / "run") if (tmp_path / "run" / "metrics.jsonl").exists() else []
+    assert all(np.isfinite(list(row.values())).all() for row in rows)
+
+
+def test_weights_that_are_no_numbers_are_not_saved(tmp_path: Path) -> None:
+    ends_diverged(tmp_path / "run", r"[\w.]+ is nan", own=[Poisons()], checkpoint_interval=24)
+    assert latest(tmp_path / "run").meta["step"] == 24
+
+
+def test_actions_that_are_no_numbers_are_not_taken(tmp_path: Path) -> None:
+    ends_diverged(tmp_path / "run", "the policy's action is nan", own=[Poisons()], checkpoint_interval=1000)
+
+
+# Environments that do not end, are not new, or hide their masks.
+
+
+class Endless(Walk):
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, _, _, info = super().step(action)
+        return obs, reward, False, False, info
+
+
+def test_an_evaluation_episode_that_never_ends_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "_MOST_STEPS", 40)
+    config = tiny(env_id="test_environments:Endless")
+    with pytest.raises(UserError, match="did not end in 40 steps; give a time_limit"):
+        train(config, run_dir=tmp_path / "run")
+    assert train(config | {"time_limit": 40}, run_dir=tmp_path / "limited")["eval_length_mean"] == 40
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_a_function_that_gives_one_environment_twice_is_refused(num_envs: int) -> None:
+    env = Walk()
+    with pytest.raises(UserError, match="gave the same environment twice"):
+        PPO(lambda: env, num_envs=num_envs, hidden_sizes=[8]).evaluate(1)
+
+
+class LateMask(Walk):
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return *super().step(action)[:4], {"action_mask": np.ones(2, np.int8)}
+
+
+def test_a_mask_that_only_a_step_gives_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="it must give one at reset too"):
+        train(tiny(env_id="test_environments:LateMask"), run_dir=tmp_path / "run")
+
+
+# Environments in processes of their own.
+
+
+class KillsAWorker(Callback):
+    def on_step(self, run: Any, metrics: dict[str, float]) -> None:
+        os.kill(run._collector.envs.processes[0].pid, signal.SIGKILL)
+
+
+def test_the_end_of_an_environments_process_is_said(tmp_path: Path) -> None:
+    config = tiny(vectorization="async", num_envs=2)
+    with pytest.raises(UserError, match="an environment's process ended"):
+        train(config, run_dir=tmp_path / "run", callbacks=[KillsAWorker()])
+    assert multiprocessing.active_children() == []
+
+
+def is_running(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="asks Linux which processes there are")
+@pytest.mark.parametrize("end", ["exit", "kill"])
+def test_no_process_of_an_environment_outlives_the_main_one(end: str, tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "from rl_training.experiment.config import load_config\n"
+        "from rl_training.runtime.train import build\n"
+        f"run = build(load_config({tiny(vectorization='async', num_envs=2)!r}))\n"
+        "run.start()\n"
+        "print(*(process.pid for process in run._collector.envs.processes), flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        workers = [int(word) for word in process.stdout.readline().split()]
+        assert [is_running(pid) for pid in workers] == [True, True]
+        if end == "kill":
+            process.kill()
+        process.stdin.close()
+        process.wait(timeout=60)
+        deadline = time.monotonic() + 30
+        while any(map(is_running, workers)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not any(map(is_running, workers))
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 # Presets.

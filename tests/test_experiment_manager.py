@@ -12,7 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 import rl_training
-from rl_training import UserError, load_config, resume_training, train
+from rl_training import PPO, UserError, load_config, resume_training, train
 from rl_training.experiment import manager
 from rl_training.experiment.manager import RunFolder, run_name, versions, write_atomically
 from rl_training.runtime.train import WALL_CLOCK
@@ -36,6 +36,7 @@ def test_what_is_in_the_folder(tmp_path: Path) -> None:
         "metadata.json",
         "metrics.jsonl",
         "checkpoints",
+        ".lock",
     }
     assert [path for path in tmp_path.iterdir() if path != result.run_dir] == []
 
@@ -196,3 +197,11 @@ def test_metrics_are_cut_to_a_length(tmp_path: Path) -> None:
     assert metrics_rows(tmp_path) == [{"step": 1}]
     folder.cut_metrics(10 * length)
     assert metrics_rows(tmp_path) == [{"step": 1}]
+
+
+def test_the_config_in_the_folder_is_that_of_the_latest_learn(tmp_path: Path) -> None:
+    agent = PPO("CartPole-v1", **{key: value for key, value in tiny(tmp_path).items() if key not in ("algo", "env_id")})
+    agent.learn(24).learn(48)
+    agent.close()
+    (run_dir,) = tmp_path.iterdir()
+    assert load_config(run_dir / "config.yaml").run.total_timesteps == 72

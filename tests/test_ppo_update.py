@@ -260,6 +260,7 @@ def test_target_kl_stops_before_the_step_that_would_go_too_far(engine: str, batc
     # With one minibatch in an epoch the second one is in the second epoch; none is begun after it.
     assert len(orders) == (2 if batch_size == 1000 else 1)
     assert metrics["n_updates"] == metrics["minibatch_updates"] == stopped.n_updates == 1
+    assert metrics["approx_kl"] > 1e-7, "the KL that stopped the update is among what is reported"
     if batch_size == 1000:
         single.update(rollout)
         torch.testing.assert_close(weights(stopped), weights(single), rtol=0, atol=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 import rl_training
 from rl_training import A2C, PPO, Callback, UserError, evaluate_checkpoint, load_config, resume_training, train
+from rl_training.algorithms.on_policy import build_network
 from rl_training.api import Interrupted
 from rl_training.runtime.a2c_trainer import train_a2c
 from rl_training.runtime.checkpoint import find_checkpoint, read_checkpoint
@@ -120,6 +123,51 @@ def test_schedules_run_over_the_first_learn_and_hold_their_end() -> None:
     stretched.close()
 
 
+class Notes(Callback):
+    """Does nothing."""
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        (lambda agent: agent.learn("100"), "total_timesteps='100': must be a whole number of at least 1"),
+        (lambda agent: agent.learn(-5), "total_timesteps=-5: must be a whole number"),
+        (lambda agent: agent.learn(True), "total_timesteps=True: must be a whole number"),
+        (lambda agent: agent.learn(32, len), "callback=len: must be an object of a class that extends"),
+        (lambda agent: agent.learn(32, Notes), r"callback=Notes: this is the class; give an object of it: Notes\("),
+        (lambda agent: agent.learn(32, [print]), "callback=print: must be an object"),
+        (lambda agent: agent.evaluate(0), "num_episodes=0: must be a whole number of at least 1"),
+        (lambda agent: agent.evaluate(-1), "num_episodes=-1: must be"),
+        (lambda agent: agent.evaluate(2.5), "num_episodes=2.5: must be"),
+        (lambda agent: agent.predict("abc"), r"obs: is a str, not numbers of shape \(4,\)"),
+        (lambda agent: agent.predict((np.zeros(4), {})), "obs: is what reset gives.*pass the first"),
+        (lambda agent: agent.predict(np.zeros(4), np.zeros((2, 3))), "state: is that of 2 observations, .* are 1 now"),
+        (lambda agent: agent.predict(np.zeros((2, 4)), (np.zeros((3, 1)), 0)), "state: is that of 3 observations"),
+        (lambda agent: agent.predict(np.zeros(4), action_masks=np.ones(2)), "action_masks: the agent was trained with"),
+    ],
+)
+def test_a_wrong_argument_is_one_message_and_changes_nothing(use: Any, words: str) -> None:
+    agent = PPO("CartPole-v1", **SMALL_PPO)
+    before = state_of(agent)
+    with pytest.raises(UserError, match=f"^{words}"):
+        use(agent)
+    assert training_differences(before, state_of(agent)) == []
+    assert agent.config.run.total_timesteps == before.meta["config"]["total_timesteps"]
+    agent.close()
+
+
+def test_whole_numbers_may_be_written_as_others_do() -> None:
+    agent = PPO("CartPole-v1", **SMALL_PPO).learn(3.2e1, None)  # type: ignore[arg-type]
+    assert agent.learn(np.int64(16)).num_timesteps == 48  # type: ignore[arg-type]
+    assert len(agent.evaluate(np.int32(2)).returns) == 2  # type: ignore[arg-type]
+    agent.close()
+
+
+def test_a_policys_name_in_front_is_refused() -> None:
+    with pytest.raises(UserError, match=r"PPO\('MlpPolicy', 'CartPole-v1', \.\.\.\): takes the environment alone"):
+        PPO("MlpPolicy", "CartPole-v1")
+
+
 def test_callbacks_are_for_one_learn() -> None:
     agent = PPO("CartPole-v1", **SMALL_PPO, eval_interval=16)
     first, second = Recording(), Recording()
@@ -129,6 +177,20 @@ def test_callbacks_are_for_one_learn() -> None:
     assert second.at("step") == [48, 64]
     assert first.at("eval") == [16, 32]
     agent.close()
+
+
+def test_callbacks_of_a_learn_come_before_logging_and_saving() -> None:
+    run = PPO("CartPole-v1", **SMALL_PPO)._run
+    run.callbacks.append(Notes())  # wherever the run's own stand
+    before = list(run.callbacks)
+
+    def kinds() -> list[str]:
+        return [type(callback).__name__ for callback in run.callbacks]
+
+    with run.joined_by([Recording()]):
+        assert kinds() == ["Evaluate", "Notes", "Recording", "Log", "Save"]
+    assert run.callbacks == before
+    run.close()
 
 
 def test_a_callback_stops_one_learn_and_the_next_goes_on() -> None:
@@ -245,6 +307,97 @@ def test_an_observation_of_another_shape_is_refused(shape: tuple[int, ...]) -> N
     agent = PPO("CartPole-v1", **SMALL_PPO)
     with pytest.raises(UserError, match=r"obs: has shape .*; must be \(4,\), or a batch"):
         agent.predict(np.zeros(shape))
+    agent.close()
+
+
+class MaskedWalk(Walk):
+    """Three choices, of which the last is forbidden."""
+
+    action_space: Any = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return super().reset(seed=seed)[0], {"action_mask": np.array([1, 1, 0])}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return *super().step(action)[:4], {"action_mask": np.array([1, 1, 0])}  # type: ignore[return-value]
+
+
+def test_masks_of_a_prediction_are_checked() -> None:
+    agent = PPO(MaskedWalk, **SMALL_PPO)
+    both = np.zeros((2, 2))
+    for only in range(3):
+        assert agent.predict(np.zeros(2), action_masks=np.eye(3)[only])[0] == only
+    assert agent.predict(both, action_masks=np.eye(3)[1:])[0].tolist() == [1, 2]
+    for masks, words in (
+        (np.ones(3), "has 1, 1, 1 entries; must have 3 for each of 2 observations"),
+        (np.ones((2, 4)), "has 4, 4 entries; must have 3"),
+        (np.ones((1, 3)), "has 3 entries; must have 3 for each of 2"),
+        (np.array([[1, 0, 0], [0, 0, 0]]), "allows no action at all"),
+    ):
+        with pytest.raises(UserError, match=f"^action_masks: {words}"):
+            agent.predict(both, action_masks=masks)
+    with pytest.raises(UserError, match="has 2 entries; must have 3 entries"):
+        agent.predict(np.zeros(2), action_masks=np.ones(2))
+    agent.close()
+
+
+class TwiceMaskedWalk(MaskedWalk):
+    """Two choices at once, with a mask for each."""
+
+    action_space: Any = gym.spaces.MultiDiscrete([2, 3])
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return super().reset(seed=seed)[0], {"action_mask": (np.ones(2), np.ones(3))}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return *super().step(action[0])[:4], {"action_mask": (np.ones(2), np.ones(3))}  # type: ignore[return-value]
+
+
+def test_masks_of_a_prediction_may_be_given_as_the_environment_gives_them() -> None:
+    agent = PPO(TwiceMaskedWalk, **SMALL_PPO)
+    last, first = (np.array([0, 1]), np.array([0, 0, 1])), (np.array([1, 0]), np.array([1, 0, 0]))
+    assert agent.predict(np.zeros(2), action_masks=last)[0].tolist() == [1, 2]
+    assert agent.predict(np.zeros((2, 2)), action_masks=[last, first])[0].tolist() == [[1, 2], [0, 0]]
+    with pytest.raises(UserError, match="allows no action at all"):
+        agent.predict(np.zeros(2), action_masks=(np.ones(2), np.zeros(3)))
+    agent.close()
+
+
+def test_a_prediction_that_fails_leaves_training_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = PPO("CartPole-v1", **SMALL_PPO).learn(32)
+    failing = PPO("CartPole-v1", **SMALL_PPO)
+    act = failing._run.algorithm.act
+
+    def fails(*arguments: Any, **keywords: Any) -> Any:
+        act(*arguments, **keywords)
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(failing._run.algorithm, "act", fails)
+        with pytest.raises(ZeroDivisionError):
+            failing.predict(np.zeros(4))
+    assert training_differences(state_of(quiet), state_of(failing.learn(32))) == []
+    quiet.close()
+    failing.close()
+
+
+def drawing_network(info: Any, config: Any) -> torch.nn.Module:
+    """A network that draws from torch's global generator whenever it is asked."""
+    network = build_network(info, config)
+    network.register_forward_hook(lambda *_: drawn.append(float(torch.rand(1))))
+    return network
+
+
+drawn: list[float] = []
+
+
+def test_a_network_that_draws_leaves_the_global_generators_as_they_were_when_it_predicts() -> None:
+    agent = PPO("CartPole-v1", **SMALL_PPO, model="test_public_api:drawing_network", engine="autograd")
+    drawn.clear()
+    before = torch.get_rng_state()
+    agent.predict(np.zeros(4))
+    assert len(drawn) == 1
+    assert torch.equal(torch.get_rng_state(), before)
     agent.close()
 
 
@@ -390,6 +543,42 @@ def test_an_unnamed_function_is_given_again_at_loading(tmp_path: Path) -> None:
     loaded.close()
 
 
+class Maker:
+    def make(self) -> gym.Env[Any, Any]:
+        return named_walk(0.3)
+
+    def __call__(self) -> gym.Env[Any, Any]:
+        return named_walk(0.3)
+
+
+def shadowed() -> gym.Env[Any, Any]:
+    return named_walk(0.3)
+
+
+hidden = shadowed
+
+
+def shadowed() -> gym.Env[Any, Any]:  # type: ignore[no-redef]
+    return named_walk(0.9)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [functools.partial(named_walk, 0.3), Maker().make, Maker(), hidden],
+    ids=["partial", "method", "object", "old"],
+)
+def test_a_name_that_would_not_lead_back_is_not_taken(env: Any, tmp_path: Path) -> None:
+    agent = PPO(env, **SMALL_PPO).learn(32)
+    assert agent.config.run.env_id.startswith("custom ")
+    agent.save(tmp_path / "agent")
+    with pytest.raises(UserError, match=r"env_id='custom .*give it again \(env=\)"):
+        PPO.load(tmp_path / "agent")
+    loaded = PPO.load(tmp_path / "agent", env=env)
+    assert loaded.evaluate(2) == agent.evaluate(2)
+    agent.close()
+    loaded.close()
+
+
 def test_arguments_and_limits_of_an_instance_are_kept(tmp_path: Path) -> None:
     instance = gym.make("CartPole-v1", max_episode_steps=6, sutton_barto_reward=True)
     agent = PPO(instance, **SMALL_PPO).learn(64)
@@ -513,6 +702,27 @@ def test_callbacks_reach_the_training_functions(tmp_path: Path) -> None:
     recording = Recording()
     train_a2c(tiny(algo="a2c", vectorization="sync"), run_dir=tmp_path / "run", callbacks=[recording])
     assert recording.at("step") == list(range(24, 264, 24))
+
+
+def test_callbacks_of_a_training_function_are_a_list_of_callbacks(tmp_path: Path) -> None:
+    for wrong, words in (
+        (Notes(), r"callbacks: must be a list of callbacks; write \[Notes\("),
+        ([Notes], "callbacks=Notes: this is the class"),
+        (Notes, "callbacks=Notes: this is the class"),
+        ([print], "callbacks=print: must be an object"),
+    ):
+        with pytest.raises(UserError, match=words):
+            train_ppo(tiny(), run_dir=tmp_path / "run", callbacks=wrong)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("episodes", [0, -1, "3"])
+def test_a_checkpoint_is_judged_on_at_least_one_episode(episodes: Any, tmp_path: Path) -> None:
+    agent = PPO("CartPole-v1", **SMALL_PPO)
+    path = agent.save(tmp_path / "agent")
+    agent.close()
+    with pytest.raises(UserError, match=f"num_episodes={episodes!r}: must be a whole number of at least 1"):
+        evaluate_checkpoint(path, num_episodes=episodes)
 
 
 def test_an_interrupted_training_raises_interrupted_with_its_result(tmp_path: Path) -> None:

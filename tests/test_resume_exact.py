@@ -38,6 +38,18 @@ from run_helpers import (
 )
 
 N = 240
+
+
+class WalkThatSavesItsPlace(run_helpers.Walk):
+    """Gives and takes a state in which its generator is not."""
+
+    def get_state(self) -> dict[str, Any]:
+        return {"place": self.place}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.place = state["place"]
+
+
 ACTIVE = tiny(**EVERYTHING_ACTIVE, total_timesteps=2 * N)
 
 
@@ -94,6 +106,7 @@ def test_kill_9_and_resume_in_new_processes(env_id: str, needs: str | None, tmp_
         {"vectorization": "async", "num_envs": 2},
         {"env_id": "run_helpers:limited_walk", "env_kwargs": {"noise": 0.3}},
         {"env_id": "run_helpers:limited_savable_walk"},
+        {"env_id": "test_resume_exact:WalkThatSavesItsPlace"},
         {"env_id": "run_helpers:savable_walks"},
         {"env_id": "run_helpers:savable_walks", "env_kwargs": {"mode": "SameStep"}},
         {"env_id": "run_helpers:walks", "env_kwargs": {"mode": "Disabled"}},
@@ -299,16 +312,20 @@ def test_a_signal_in_the_last_step_does_not_keep_the_run_from_ending(tmp_path: P
 
 
 class SignalTwice(Callback):
+    def __init__(self, second: int) -> None:
+        self.second = second
+
     def on_step(self, run: Any, metrics: dict[str, float]) -> None:
         signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(self.second)
         raise AssertionError("the second signal did not end the run")
 
 
-def test_a_second_sigint_ends_at_once_and_handlers_are_given_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_at_once_and_handlers_are_given_back(second: int, tmp_path: Path) -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with pytest.raises(KeyboardInterrupt) as stop:
-        train(tiny(), run_dir=tmp_path / "run", callbacks=[SignalTwice()])
+        train(tiny(), run_dir=tmp_path / "run", callbacks=[SignalTwice(second)])
     assert not isinstance(stop.value, Interrupted)
     assert {number: signal.getsignal(number) for number in before} == before
     assert resume_training(tmp_path / "run").stop_reason == "completed"
@@ -322,18 +339,23 @@ def test_training_outside_the_main_thread_installs_no_handlers(tmp_path: Path) -
     assert [result.stop_reason for result in results] == ["completed"]
 
 
-def test_ctrl_c_on_a_terminal_saves_and_exits_with_130(tmp_path: Path) -> None:
-    """A terminal sends SIGINT to every process of the group: those of asynchronous environments get it too."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_saves_and_exits_with_130(number: int, tmp_path: Path) -> None:
+    """A terminal sends Ctrl-C to every process of the group: those of asynchronous environments get it too."""
     config = tiny(tmp_path / "runs", **EVERYTHING_ACTIVE, vectorization="async", num_envs=2, total_timesteps=4000)
     (tmp_path / "patience_of_tests.py").write_text(
         "import time\n"
         "from pathlib import Path\n"
         "from rl_training import Callback\n"
         "class Slow(Callback):\n"
-        "    def on_step(self, run, metrics):\n"
-        "        if run.steps > 100:\n"
-        f"            Path({str(tmp_path / 'passed')!r}).touch()\n"
-        "            time.sleep(0.1)\n"
+        "    def on_start(self, run):\n"
+        "        step = run.loop.collector.step\n"
+        "        def slow(action):  # so that the signal comes before the environments are needed again\n"
+        "            if run.steps > 100:\n"
+        f"                Path({str(tmp_path / 'passed')!r}).touch()\n"
+        "                time.sleep(0.02)\n"
+        "            return step(action)\n"
+        "        run.loop.collector.step = slow\n"
     )
     (tmp_path / "config.yaml").write_text(json.dumps(config | {"callbacks": ["patience_of_tests:Slow"]}))
     process = subprocess.Popen(
@@ -346,7 +368,7 @@ def test_ctrl_c_on_a_terminal_saves_and_exits_with_130(tmp_path: Path) -> None:
     )
     try:
         wait_for(tmp_path / "passed", process)
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
         output, complaints = process.communicate(timeout=60)
     finally:
         if process.poll() is None:
@@ -402,6 +424,22 @@ def test_stretch_schedules_runs_them_over_the_longer_run(tmp_path: Path) -> None
     assert latest(tmp_path / "run").state["trainer"]["horizon"] == 480
 
 
+class SetsByHand(Callback):
+    def on_step(self, run: Any, metrics: dict[str, float]) -> None:
+        run.algorithm.ent_coef, run.algorithm.clip_coef = 0.25, 0.05
+
+
+def test_hyperparameters_that_were_set_on_the_algorithm_come_back(tmp_path: Path) -> None:
+    config = tiny(clip_coef_schedule="linear")
+    with pytest.raises(Pulled):
+        train(config, run_dir=tmp_path / "run", callbacks=[SetsByHand(), PullPlug(120)])
+    assert latest(tmp_path / "run").state["trainer"]["hyperparameters"] == {"ent_coef": 0.25}
+    result = resume_training(tmp_path / "run")
+    assert result["ent_coef"] == 0.25
+    assert result["clip_coef"] == 0.0, "a schedule goes its own way"
+    assert resume_training(tmp_path / "run", ent_coef=0.5, total_timesteps=288)["ent_coef"] == 0.5
+
+
 def test_changes_at_a_resume_are_recorded(tmp_path: Path) -> None:
     ended = train(tiny(), run_dir=tmp_path / "run")["step"]
     result = resume_training(tmp_path / "run", overrides=["total_timesteps=360"], learning_rate=0.5)
@@ -426,6 +464,7 @@ def test_changes_at_a_resume_are_recorded(tmp_path: Path) -> None:
         ("env_kwargs", {"sutton_barto_reward": True}),
         ("vectorization", "sync"),
         ("adam_eps", 0.1),
+        ("output_dir", "elsewhere"),
     ],
 )
 def test_what_a_run_is_cannot_change_at_a_resume(key: str, value: Any, tmp_path: Path) -> None:
@@ -534,3 +573,10 @@ def test_gymnasium_episodes_are_what_the_journal_says(tmp_path: Path) -> None:
             seen = env.step(action)[0]
         env.close()
         assert np.array_equal(seen, envs["raw"][index].numpy())
+
+
+def test_a_run_that_goes_on_takes_no_other_folder(tmp_path: Path) -> None:
+    train(tiny(), run_dir=tmp_path / "run")
+    with pytest.raises(UserError, match="stays in its folder"):
+        train(tiny(total_timesteps=480), run_dir=tmp_path / "other", resume=tmp_path / "run")
+    assert not (tmp_path / "other").exists()

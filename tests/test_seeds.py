@@ -21,6 +21,7 @@ from rl_training import Callback, UserError, load_config, train, train_seeds
 from rl_training.cli import cli
 from rl_training.ops.statistics import bootstrap_interval, interquartile_mean, mean
 from rl_training.runtime.seeds import SeedsInterrupted
+from rl_training.runtime.workflows import verify_preset
 from run_helpers import latest, metadata, tiny, training_differences, wait_for
 
 finite = st.floats(-1e6, 1e6, allow_nan=False)
@@ -185,6 +186,32 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path) -> None:
     assert summary["missing"] == [2, 3]
     assert [run["seed"] for run in summary["runs"]] == [1]
     assert summary["mean"] == outcome.returns[1]
+
+
+class StopAtTheEnd(Callback):
+    """Sends this process a signal in the last evaluation of every run."""
+
+    def on_eval(self, run: Any, metrics: dict[str, float]) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_signal_in_a_last_evaluation_keeps_that_run_and_ends_the_training(tmp_path: Path) -> None:
+    with pytest.raises(SeedsInterrupted) as stop:
+        train_seeds(tiny(tmp_path), [1, 2, 3], callbacks=[StopAtTheEnd()])
+    outcome = stop.value.outcome
+    assert list(outcome.runs) == [1]
+    assert outcome.missing == (2, 3)
+    assert metadata(outcome.runs[1].run_dir)["stop_reason"] == "completed"
+    assert json.loads(outcome.summary_file.read_text())["missing"] == [2, 3]
+
+
+def test_a_signal_in_a_last_evaluation_ends_a_verification(tmp_path: Path) -> None:
+    preset = tmp_path / "preset.yaml"
+    preset.write_text(json.dumps(tiny(tmp_path / "runs", expected={"return": 0.0, "seeds": [1, 2], "episodes": 2})))
+    with pytest.raises(KeyboardInterrupt):
+        verify_preset(str(preset), callbacks=[StopAtTheEnd()])
+    (run_dir,) = (tmp_path / "runs").iterdir()
+    assert metadata(run_dir)["stop_reason"] == "completed"
 
 
 def test_a_seed_that_fails_is_named(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from conformance import ON_POLICY, Walk, built, trained
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.registry import REGISTRY, load_spec
+from rl_training.runtime import controls
 from rl_training.runtime.callbacks import Callback, EarlyStopping, Evaluate
 from rl_training.runtime.controls import (
     build_control_callbacks,
@@ -156,6 +157,25 @@ def test_settings_may_stand_in_algo_kwargs(resolver: Resolver, name: str) -> Non
     assert resolver({"algo_kwargs": None, name: 0.3}) == 0.3
 
 
+@EACH_NAME
+def test_algo_kwargs_do_not_win_silently(resolver: Resolver, name: str) -> None:
+    with pytest.raises(UserError, match=f"^{name}: given both by itself and in algo_kwargs"):
+        resolver({name: 0.3, "algo_kwargs": {name: 0.4}})
+    with pytest.raises(UserError, match="algo_kwargs=5: must be a mapping"):
+        resolver({"algo_kwargs": 5})
+
+
+def test_the_aliases_of_the_resolvers_are_those_of_the_fields() -> None:
+    """They stand in two places, because a plain mapping names no algorithm whose fields could be asked."""
+    of_fields = {
+        (setting.name, *setting.aliases)
+        for algo in REGISTRY
+        for setting in settings_of(load_spec(algo)).values()
+        if setting.part == "algorithm" and setting.schedulable and setting.aliases
+    }
+    assert {group for group in controls._ALIASES if len(group) > 1} == of_fields
+
+
 def test_the_entropy_resolver_takes_the_key_that_it_is_told() -> None:
     assert resolve_entropy_coefficient({"entropy_coef": 0.3}, step=0, coefficient_key="entropy_coef") == 0.3
     assert resolve_entropy_coefficient({"ent_coef": 0.3}, step=0, coefficient_key="entropy_coef") == 0.3
@@ -223,6 +243,26 @@ def test_one_early_stopping_rule_needs_no_list_and_none_leaves_only_the_evaluati
     _, rule = control_callbacks(eval_interval=10, early_stopping={"patience": 2})
     assert isinstance(rule, EarlyStopping)
     assert rule.rule.patience == 2
+
+
+def test_control_callbacks_of_a_plain_mapping() -> None:
+    rule = {"patience": 3, "min_delta": 0.5}
+    settings = {"eval_interval": 50, "eval_episodes": 4, "early_stopping": rule}
+    for mapping in (settings, {"eval_interval": 50, "eval_episodes": 4, "algo_kwargs": {"early_stopping": [rule]}}):
+        evaluate, stopping = build_control_callbacks(mapping)
+        assert isinstance(evaluate, Evaluate)
+        assert (evaluate.interval, evaluate.episodes) == (50, 4)
+        assert isinstance(stopping, EarlyStopping)
+        assert (stopping.rule.patience, stopping.rule.min_delta, stopping.rule.mode) == (3, 0.5, "max")
+    assert len(build_control_callbacks({"ent_coef": 0.1})) == 1
+    for wrong, words in (
+        ({"eval_interval": True}, "eval_interval=True: must be a number"),
+        ({"eval_episodes": 0}, "eval_episodes=0: must be at least 1"),
+        ({"early_stopping": {"patience": 2}}, "give eval_interval too"),
+        ({"eval_interval": 5, "early_stopping": {"metric": "eval_men", "patience": 2}}, "no such metric"),
+    ):
+        with pytest.raises(UserError, match=words):
+            build_control_callbacks(wrong)
 
 
 def test_control_callbacks_stop_a_real_run() -> None:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 DONE, FAILED, USER_MISTAKE, INTERRUPTED = 0, 1, 2, 130
 
 
-class Suggesting(click.Group):
+class InOrderOfUse(click.Group):
     """Commands in the order in which one needs them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
 
-@click.group(cls=Suggesting, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=InOrderOfUse, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rl-training")
 def cli() -> None:
     """Train reinforcement-learning agents.

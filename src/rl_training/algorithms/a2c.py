@@ -71,12 +71,8 @@ class A2C(OnPolicyAlgorithm):
 
     def _closed_form(self, mlp: ActorCriticEngine, data: Batch[Array]) -> tuple[float, ...]:
         log_prob, entropy, value = mlp.evaluate(self.unpack.inputs(data.obs), data.action, self.unpack.mask(data.obs))
-        d_log_prob, d_value, advantage = np.empty((3, len(data)), np.float32)
-        if self.cfg.normalize_advantage:
-            heads.standardize_kernel(data.advantage, advantage)
-        else:
-            advantage = data.advantage
-        policy = heads.plain_policy_gradient(log_prob, advantage, d_log_prob)
+        d_log_prob, d_value = np.empty((2, len(data)), np.float32)
+        policy = heads.plain_policy_gradient(log_prob, self.standardized(data.advantage), d_log_prob)
         value_error = heads.value_gradient(value, data.target, self.cfg.vf_coef, d_value)
         mean_entropy = float(entropy.mean())
         mlp.backward(d_log_prob, -self.cfg.ent_coef / len(data), d_value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
@@ -180,5 +180,3 @@ class AlgorithmSpec:
     model: type[ModelConfig]
     build: Callable[[Context], Algorithm]
     capabilities: Capabilities
-
-    PARTS: ClassVar[tuple[str, ...]] = ("loop", "model", "config")

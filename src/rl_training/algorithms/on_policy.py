@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from rl_training.models.mlp_actor_critic import EncodedActorCritic, MLPActorCrit
 from rl_training.models.mlp_engine import engine_for
 from rl_training.models.normalizers import ObservationNormalizer, RewardNormalizer
 from rl_training.ops.distributions import FORBIDDEN, DiagonalGaussian, action_distribution
+from rl_training.ops.kernels import heads
 from rl_training.ops.observations import Unpacker
 from rl_training.ops.returns import gae
 from rl_training.types import Act, Array, SpaceInfo, UserError
@@ -88,8 +89,8 @@ def build_network(info: SpaceInfo, model: ModelConfig) -> MLPActorCritic | Encod
     shape = Shape(model.hidden_sizes, model.activation, model.ortho_init, model.log_std_init, model.use_sde)
     encoder = encoder_for(info, orthogonal=model.ortho_init)
     inputs = encoder.features if encoder is not None else math.prod(info.input_shape)
-    heads = MLPActorCritic(inputs, info.action_size, shape, continuous=info.continuous)
-    return heads if encoder is None else EncodedActorCritic(encoder, heads)
+    network = MLPActorCritic(inputs, info.action_size, shape, continuous=info.continuous)
+    return network if encoder is None else EncodedActorCritic(encoder, network)
 
 
 class StateDependentNoise:
@@ -102,17 +103,17 @@ class StateDependentNoise:
         self._network = network
         self._rng = rng
 
-    def __call__(self, params: Array, inputs: Any, carry: Any, every: int | None) -> tuple[Array, Array, Any]:
-        """Actions, their log-probabilities and the next carry."""
+    def __call__(self, inputs: Any, carry: Any, every: int | None) -> tuple[Array, Array, Array, Any]:
+        """Actions, their log-probabilities, values, and the next carry."""
         with torch.inference_mode():
-            features = self._network.policy(inputs)[1].cpu().numpy()
-            scale = self._network.log_std.exp().cpu().numpy()
+            outputs = (*self._network.features(inputs), self._network.log_std.exp())
+            params, value, features, scale = (tensor.cpu().numpy() for tensor in outputs)
         drawn, age = carry if carry is not None else (None, 0)
         if drawn is None or (every is not None and age >= every):
             drawn, age = self._rng.standard_normal((len(params), *scale.shape), dtype=np.float32), 0
         shift = np.einsum("bf,bfa->ba", features, drawn * scale)
         action, log_prob = DiagonalGaussian(scale.shape[-1]).displaced(params, shift)
-        return action, log_prob, (drawn, age + 1)
+        return action, log_prob, value, (drawn, age + 1)
 
 
 class OnPolicyAlgorithm(Algorithm):
@@ -149,9 +150,9 @@ class OnPolicyAlgorithm(Algorithm):
             sampled = self.mlp.sample(self.unpack.inputs(rows), self.policy_rng, self.unpack.mask(rows))
             action, log_prob, value = sampled
         elif self.sde is not None:
-            params, value = self._forward(rows)
-            inputs = self.network_inputs(rows)
-            action, log_prob, carry = self.sde(params, inputs, carry, self.cfg.sde_sample_freq)
+            self.network.eval()
+            noise_every = self.cfg.sde_sample_freq
+            action, log_prob, value, carry = self.sde(self.network_inputs(rows), carry, noise_every)
         else:
             params, value = self._forward(rows)
             action, log_prob = self.distribution.sample(params, self.policy_rng)
@@ -171,6 +172,8 @@ class OnPolicyAlgorithm(Algorithm):
         mask = self.unpack.mask(rows)
         if self.mlp is not None:
             return self.mlp.rows(self.unpack.inputs(rows), mask)
+        # A user's network may hold dropout or batch statistics: acting neither draws from them nor moves them.
+        self.network.eval()
         with torch.inference_mode():
             params, value = self.network_outputs(rows)
             return params.cpu().numpy(), value.cpu().numpy()
@@ -196,8 +199,17 @@ class OnPolicyAlgorithm(Algorithm):
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def tensors(self, batch: Batch[Array]) -> Batch[Tensor]:
-        """For autograd, on the network's device; observations stay rows for `network_outputs`."""
-        return batch.map(self._tensor)
+        """For autograd, on the network's device; observations stay where they are, for `network_outputs` to take."""
+        moved = batch.map(torch.from_numpy)
+        return replace(moved.map(lambda column: column.to(self.device)), obs=moved.obs)
+
+    def standardized(self, advantage: Array) -> Array:
+        """Advantages as the loss takes them: of zero mean and unit deviation, if the config says so."""
+        if not self.cfg.normalize_advantage:
+            return advantage
+        scaled = np.empty_like(advantage)
+        heads.standardize_kernel(advantage, scaled)
+        return scaled
 
     def prepare(self, rollout: Rollout) -> Batch[Array]:
         """Advantages and value targets of the rollout's real steps; the running statistics move here, once."""
@@ -220,6 +232,7 @@ class OnPolicyAlgorithm(Algorithm):
             gamma=cfg.gamma,
             gae_lambda=cfg.gae_lambda,
         )
+        self.network.train()
         columns = (obs, rollout.action, rollout.extras["log_prob"], value, advantage, advantage + value)
         return Batch(*(column[real] for column in columns))
 

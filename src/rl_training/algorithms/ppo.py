@@ -57,21 +57,23 @@ class PPO(OnPolicyAlgorithm):
         cfg = self.cfg
         data = self.prepare(batch)
         rows: list[tuple[float, ...]] = []
+        norms: list[float] = []
         for shuffled in self._epochs(data):
             for start in range(0, len(data), cfg.batch_size):
                 seen = self._gradient(shuffled.map(lambda column: column[start : start + cfg.batch_size]))  # noqa: B023
+                rows.append(seen)
                 # Looked at before the step: the update that would leave the trust region is not made.
                 if cfg.target_kl is not None and seen[3] > 1.5 * cfg.target_kl:
                     break
-                rows.append((*seen, self.descend()))
+                norms.append(self.descend())
             else:
                 continue
             break
-        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
-        means = np.mean(rows, axis=0) if rows else np.zeros(len(names))
-        return dict(zip(names, means.tolist(), strict=True)) | {
+        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+        return dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True)) | {
+            "grad_norm": float(np.mean(norms)) if norms else 0.0,
             "explained_variance": explained_variance(data.value, data.target),
-            "minibatch_updates": float(len(rows)),
+            "minibatch_updates": float(len(norms)),
             "n_updates": float(self.n_updates),
         }
 
@@ -103,11 +105,8 @@ class PPO(OnPolicyAlgorithm):
     def _closed_form(self, mlp: ActorCriticEngine, mini: Batch[Array]) -> tuple[float, ...]:
         cfg = self.cfg
         log_prob, entropy, value = mlp.evaluate(self.unpack.inputs(mini.obs), mini.action, self.unpack.mask(mini.obs))
-        d_log_prob, d_value, advantage = np.empty((3, len(mini)), np.float32)
-        if cfg.normalize_advantage:
-            heads.standardize_kernel(mini.advantage, advantage)
-        else:
-            advantage = mini.advantage
+        d_log_prob, d_value = np.empty((2, len(mini)), np.float32)
+        advantage = self.standardized(mini.advantage)
         policy, kl, clipped = heads.ppo_policy_gradient(log_prob, mini.log_prob, advantage, cfg.clip_coef, d_log_prob)
         if cfg.clip_range_vf is None:
             value_error = heads.value_gradient(value, mini.target, cfg.vf_coef, d_value)

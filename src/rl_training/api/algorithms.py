@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
 import numpy as np
 
+from rl_training.api.inputs import check_state, policy_rows
 from rl_training.experiment.config import Config, load_config
-from rl_training.experiment.references import is_reference
-from rl_training.ops.observations import pack
+from rl_training.experiment.references import reference_to
+from rl_training.experiment.registry import REGISTRY
+from rl_training.runtime.arguments import callback_list, whole_number
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import write_checkpoint
 from rl_training.runtime.envs import EnvFactory
 from rl_training.runtime.evaluate import Evaluation
 from rl_training.runtime.loggers import ProgressDisplay
-from rl_training.runtime.rng import seeded
+from rl_training.runtime.rng import seeded, untouched
 from rl_training.runtime.spaces import ActionScaler
 from rl_training.runtime.train import Run, TrainResult, build
 from rl_training.runtime.train import run as run_training
 from rl_training.runtime.workflows import restore
-from rl_training.types import Array, ObsPart, SpaceInfo, UserError
+from rl_training.types import Array, UserError
 
 A = TypeVar("A", bound="Agent")
 Env = str | Callable[..., Any] | gym.Env[Any, Any]
@@ -38,7 +41,13 @@ class Agent:
 
     algo: ClassVar[str] = ""
 
-    def __init__(self, env: Env, **settings: Any) -> None:
+    def __init__(self, env: Env, *misplaced: Any, **settings: Any) -> None:
+        if misplaced:
+            name = type(self).__name__
+            raise UserError(
+                f"{name}({env!r}, {misplaced[0]!r}, ...): takes the environment alone, and all settings by name, as in "
+                f"{name}('CartPole-v1', seed=1); there is no policy to name: hidden_sizes and model say what it is"
+            )
         env_settings, factory = _understand(env)
         self._writes = "output_dir" in settings
         given = {"algo": self.algo} | env_settings | settings
@@ -51,6 +60,9 @@ class Agent:
         self._fresh = False
         self._result: TrainResult | None = None
         self._scale = ActionScaler(run.info, np.dtype(run.action_dtype))
+        # What the package brings draws from the run's streams alone; of the user's own nobody knows, so it is guarded.
+        known = run.config.model.model == "auto" and run.config.run.algo in REGISTRY
+        self._guarded: Callable[[], AbstractContextManager[None]] = nullcontext if known else untouched
         self._prediction_rng = np.random.PCG64(seeded(run.config.run.seed, "prediction")).state
 
     @property
@@ -75,7 +87,7 @@ class Agent:
     def learn(
         self: A,
         total_timesteps: int,
-        callback: Callback | Sequence[Callback] = (),
+        callback: Callback | Sequence[Callback] | None = None,
         *,
         progress_bar: bool = False,
     ) -> A:
@@ -84,22 +96,18 @@ class Agent:
         Schedules run over the first call; a later one goes on with their end values, unless `stretch_schedules` is set.
         """
         run = self._run
-        target = run.steps + total_timesteps
-        run.config = run.config.replace(total_timesteps=target)
+        given = [callback] if isinstance(callback, Callback) else callback
+        extra = callback_list("callback", given) + ([ProgressDisplay()] if progress_bar else [])
+        target = run.steps + whole_number("total_timesteps", total_timesteps)
+        run.set_config(run.config.replace(total_timesteps=target))
         if self._fresh or run.config.run.stretch_schedules:
             run.schedules.horizon = target
         if self._writes and run.folder is None:
             run.open_folder()
         self._fresh = False
-        run.should_stop, run.stop_reason = False, None
-        extra = [callback] if isinstance(callback, Callback) else list(callback)
-        extra += [ProgressDisplay()] if progress_bar else []
-        # Before logging and saving, which come last.
-        before, run.callbacks = run.callbacks, [*run.callbacks[:-2], *extra, *run.callbacks[-2:]]
-        try:
+        run.lift_stop()
+        with run.joined_by(extra):
             self._result = run_training(run)
-        finally:
-            run.callbacks = before
         return self
 
     def predict(
@@ -109,14 +117,18 @@ class Agent:
         episode_start: Array | None = None,
         deterministic: bool = False,
         *,
-        action_masks: Array | None = None,
+        action_masks: Array | Sequence[Any] | None = None,
     ) -> tuple[Array, Any]:
         """Actions in the environment's own units, for one observation or a batch; and the policy's next state."""
-        rows, single = _rows(obs, action_masks, self._run.info)
+        rows, single = policy_rows(obs, action_masks, self._run.info)
+        check_state(state, len(rows))
         stream = self._run.streams["policy"].bit_generator
         training, stream.state = stream.state, self._prediction_rng
-        act = self._run.algorithm.act(rows, state, explore=not deterministic)
-        self._prediction_rng, stream.state = stream.state, training
+        try:
+            with self._guarded():
+                act = self._run.algorithm.act(rows, state, explore=not deterministic)
+        finally:
+            self._prediction_rng, stream.state = stream.state, training
         action = self._scale(act.action)
         return (action[0] if single else action), act.carry
 
@@ -154,48 +166,6 @@ class Agent:
         self._run.close()
 
 
-def _rows(obs: Array | Mapping[str, Array], masks: Array | None, info: SpaceInfo) -> tuple[Array, bool]:
-    """Observations as a policy takes them `[B, ...]`, and whether there was only one."""
-    if masks is not None and not info.mask_size:
-        raise UserError(
-            "action_masks: the agent was trained without masks: its environment gives no info['action_mask']"
-        )
-    parts = info.parts or (ObsPart("", info.obs_shape, info.obs_dtype),)
-    entries = obs if isinstance(obs, Mapping) else {"": _one_hot(obs, info.obs_choices)}
-    if entries.keys() != {part.name for part in parts}:
-        raise UserError(f"obs: has {', '.join(map(repr, entries))}; must have {', '.join(repr(p.name) for p in parts)}")
-    arrays = {part.name: np.asarray(entries[part.name], dtype=part.dtype) for part in parts}
-    extra = {arrays[part.name].ndim - len(part.shape) for part in parts}
-    for part in parts:
-        shape = arrays[part.name].shape
-        if shape[len(shape) - len(part.shape) :] != part.shape or extra not in ({0}, {1}):
-            raise UserError(f"obs{part.name and '.'}{part.name}: has shape {shape}; must be {part.shape}, or a batch")
-    single = extra == {0}
-    batch = {name: array[None] if single else array for name, array in arrays.items()}
-    if not info.packed:
-        return batch[""], single
-    count = len(next(iter(batch.values())))
-    allowed = [None] * count if masks is None else np.reshape(masks, (count, info.mask_size))
-    packed = [
-        pack({name: array[i] for name, array in batch.items()}, allowed[i], parts, info.mask_size) for i in range(count)
-    ]
-    return np.stack(packed), single
-
-
-def _one_hot(obs: Array, choices: tuple[int, int] | None) -> Array:
-    """What the policy sees of the numbers of a Discrete space; anything else passes through."""
-    numbers = np.asarray(obs)
-    if choices is None or numbers.ndim > 1 or not np.issubdtype(numbers.dtype, np.integer):
-        return numbers
-    first, count = choices
-    if numbers.shape == (count,) and numbers.min() == 0 and numbers.sum() == 1:
-        return numbers  # it is one already
-    if ((numbers < first) | (numbers >= first + count)).any():
-        raise UserError(f"obs={obs!r}: must be from {first} to {first + count - 1}")
-    rows: Array = np.eye(count, dtype=np.float32)[numbers - first]
-    return rows
-
-
 def _understand(env: Env) -> tuple[dict[str, Any], EnvFactory | None]:
     """The settings that name an environment, and the function that makes it where no name does."""
     if isinstance(env, str):
@@ -216,8 +186,10 @@ def _understand(env: Env) -> tuple[dict[str, Any], EnvFactory | None]:
         return {"env_id": spec.id, "env_kwargs": dict(spec.kwargs)} | limit, None
     if not callable(env):
         raise UserError(f"env={env!r}: must be a Gymnasium id, a function that makes an environment, or an environment")
-    name = f"{getattr(env, '__module__', 'custom')}:{getattr(env, '__qualname__', type(env).__name__)}"
-    return {"env_id": name if is_reference(name) else f"custom {name}"}, env
+    name = reference_to(env)
+    if name is None:  # what only looks like a name would make another environment, or none, when it is loaded
+        name = f"custom {getattr(env, '__module__', 'object')}:{getattr(env, '__qualname__', type(env).__name__)}"
+    return {"env_id": name}, env
 
 
 class PPO(Agent):

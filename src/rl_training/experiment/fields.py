@@ -117,14 +117,14 @@ def explain(part: type[ConfigPart], details: Mapping[str, Any]) -> str:
     if kind == "value_error":
         message = str(context.get("error", details["msg"]))
         return f"{key}: {message}" if key else message
-    for limit, words in (
+    for complaint, limit in (
         ("greater_than_equal", "ge"),
         ("greater_than", "gt"),
         ("less_than_equal", "le"),
         ("less_than", "lt"),
     ):
-        if kind == limit:
-            return f"{key}={value!r}: must be {_LIMITS[words]} {context[words]:g}"
+        if kind == complaint:
+            return f"{key}={value!r}: must be {_LIMITS[limit]} {context[limit]:g}"
     if kind == "literal_error":
         allowed = [str(item).strip("'") for item in str(context["expected"]).replace(" or ", ", ").split(", ")]
         return f"{key}={value!r}: must be one of {', '.join(allowed)}{suggest(str(value), allowed)}"

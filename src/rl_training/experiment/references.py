@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from rl_training.types import UserError
@@ -14,6 +16,17 @@ def is_reference(text: str) -> bool:
     """Whether this is `module:name` (and not an id of Gymnasium's own form `module:Env-v0`)."""
     module, colon, name = text.partition(":")
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
+
+
+def reference_to(value: Any) -> str | None:
+    """The `module:name` of a function or a class, if that leads back to it; None for anything else."""
+    module, path = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if module is None or path is None:
+        return None
+    found: Any = sys.modules.get(module)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return f"{module}:{path}" if found is value else None
 
 
 def resolve_reference(text: str, *, key: str) -> Any:
@@ -38,3 +51,16 @@ def resolve_reference(text: str, *, key: str) -> Any:
         except AttributeError:
             raise UserError(f"{key}={text!r}: {module_name!r} has no {name!r}") from None
     return value
+
+
+def unfitting_call(function: Callable[..., Any], *arguments: Any, **named: Any) -> str | None:
+    """Why a function of the user's cannot be called like this; None if it can, or if nobody knows."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some classes written in C have no signature
+        return None
+    try:
+        signature.bind(*arguments, **named)
+    except TypeError as error:
+        return str(error)
+    return None

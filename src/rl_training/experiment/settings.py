@@ -10,6 +10,22 @@ from pydantic import Field, field_validator, model_validator
 from rl_training.algorithms.base import ConfigPart, setting
 
 
+def plain(value: Any, key: str) -> Any:
+    """The value as YAML and JSON know it, NumPy's numbers and arrays included; anything else is refused by its key."""
+    if hasattr(value, "tolist") and not isinstance(value, type):
+        value = value.tolist()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return {name: plain(item, f"{key}.{name}") for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item, f"{key}.{index}") for index, item in enumerate(value)]
+    raise ValueError(
+        f"{key!r} is a {type(value).__name__}, which cannot be written to a config; only numbers, text, lists and "
+        "mappings can (a function that makes the environment may build the rest)"
+    )
+
+
 class EarlyStoppingRule(ConfigPart):
     """When to end a run early; it is looked at after every evaluation."""
 
@@ -74,6 +90,11 @@ class RunConfig(ConfigPart):
     )
     tags: tuple[str, ...] = setting((), "Words to find the run by.")
     expected: Expected | None = setting(None, "What the preset reaches; `rl-training verify` compares.")
+
+    @field_validator("env_kwargs", mode="after")
+    @classmethod
+    def _plain_arguments(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return {key: plain(argument, key) for key, argument in value.items()}
 
     @field_validator("early_stopping", mode="before")
     @classmethod

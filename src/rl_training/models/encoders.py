@@ -68,10 +68,10 @@ class DictEncoder(nn.Module):
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
         networks = iter(self.images)
-        columns = [
-            next(networks)(obs[part.name]) if part.kind == "image" else obs[part.name].flatten(1).float()
-            for part in self._parts
-        ]
+        columns = []
+        for part in self._parts:
+            value = obs[part.name]
+            columns.append(next(networks)(value) if part.kind == "image" else value.reshape(len(value), -1).float())
         return torch.cat(columns, dim=-1)
 
 

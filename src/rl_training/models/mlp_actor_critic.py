@@ -45,22 +45,23 @@ class MLPActorCritic(nn.Module):
             self.log_std = nn.Parameter(torch.full((*rows, action_size), shape.log_std_init))
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        params, _ = self.policy(obs)
-        return params, self.value_head(self.value_torso(obs)).squeeze(-1)
+        params, value, _ = self.features(obs)
+        return params, value
 
-    def policy(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Policy parameters, and the features from which they and any state-dependent noise come."""
+    def features(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Policy parameters, values, and the features from which a policy's state-dependent noise comes."""
         features = self.policy_torso(obs)
         params = self.policy_head(features)
+        value = self.value_head(self.value_torso(obs)).squeeze(-1)
         if self.log_std is None:
-            return params, features
+            return params, value, features
         if self.state_dependent_noise:
             # Detached: the noise adapts to the features, the features do not adapt to the noise.
             variance = features.detach().square() @ (2.0 * self.log_std).exp()
             log_std = 0.5 * (variance + 1e-6).log()
         else:
             log_std = self.log_std.expand_as(params)
-        return torch.cat([params, log_std], dim=-1), features
+        return torch.cat([params, log_std], dim=-1), value, features
 
 
 class EncodedActorCritic(nn.Module):
@@ -79,5 +80,5 @@ class EncodedActorCritic(nn.Module):
         params, value = self.heads(self.encoder(obs))
         return params, value
 
-    def policy(self, obs: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        return self.heads.policy(self.encoder(obs))
+    def features(self, obs: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        return self.heads.features(self.encoder(obs))

@@ -174,7 +174,7 @@ class ActorCriticEngine:
 
     def evaluate(self, obs: Array, action: Array, mask: Array | None = None) -> tuple[Array, Array, Array]:
         """Log-probabilities and entropies of actions, and values, each `[N]`; observations are `[N, ...]`."""
-        x = obs.reshape(len(obs), -1)
+        x = _rows(obs)
         self._action = action[:, None] if self._one_choice else action
         self._params = _forbid(self.policy.forward(x), mask)
         self._columns.resize(len(x))
@@ -196,7 +196,7 @@ class ActorCriticEngine:
 
     def rows(self, obs: Array, mask: Array | None = None) -> tuple[Array, Array]:
         """Policy outputs `[B, A]` and values `[B]` for a few observations."""
-        x = obs.reshape(len(obs), -1)
+        x = _rows(obs)
         return _forbid(self._act_policy(x), mask), self._act_value(x)[:, 0]
 
     def sample(self, obs: Array, rng: np.random.Generator, mask: Array | None = None) -> tuple[Array, Array, Array]:
@@ -208,6 +208,10 @@ class ActorCriticEngine:
             return action[:, 0] if self._one_choice else action, log_prob, value
         noise = rng.standard_normal(params.shape, dtype=np.float32)
         return *acting.sample_gaussian(params, self.log_std, noise), value
+
+
+def _rows(obs: Array) -> Array:
+    return obs.reshape(len(obs), math.prod(obs.shape[1:]))
 
 
 def _forbid(logits: Array, mask: Array | None) -> Array:

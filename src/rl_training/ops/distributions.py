@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,29 +20,12 @@ LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 FORBIDDEN = -1e8
 
 
-class Distribution(Protocol):
-    """What an on-policy algorithm needs to know of a distribution."""
-
-    @property
-    def param_size(self) -> int:
-        """How many numbers the policy network gives per observation."""
-
-    def sample(self, params: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Actions and their log-probabilities `[B]`."""
-
-    def mode(self, params: Array) -> Array:
-        """The likeliest actions."""
-
-    def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """`[B]`"""
-
-    def entropy(self, params: Tensor) -> Tensor:
-        """`[B]`"""
-
-
 @dataclass(frozen=True)
 class Categorical:
-    """Params are the logits of `size` choices."""
+    """Params are the logits of `size` choices.
+
+    Every distribution here has `sample` (actions and their log-probabilities `[B]`), `mode`, `log_prob`, `entropy`.
+    """
 
     size: int
 

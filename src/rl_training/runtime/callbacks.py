@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.experiment.settings import EarlyStoppingRule
 from rl_training.runtime.collect import EPISODE_METRICS
+from rl_training.runtime.evaluate import Evaluation
 from rl_training.types import Metrics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rl_training.runtime.train import Run
+    from rl_training.runtime.run import Run
+
+# What every evaluation says; the last is added by `Evaluate`.
+EVALUATION_METRICS = (*Evaluation(returns=(0.0,), lengths=(1,)).metrics(), "eval_return_best")
 
 
 class Callback:
@@ -87,20 +91,34 @@ class Evaluate(Callback):
 class EarlyStopping(Callback):
     """Ends the run when the watched metric has reached its target, or has not improved for too long."""
 
-    def __init__(self, rule: EarlyStoppingRule, index: int = 0) -> None:
+    REASON = "early_stopping"
+
+    def __init__(self, rule: EarlyStoppingRule) -> None:
         self.rule = rule
-        self.index = index
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the evaluations so far."""
         self.best: float | None = None
         self.waited = 0
         self.reached = 0
+        self._metric_is_known = False
+
+    def on_step(self, run: Run, metrics: Metrics) -> None:
+        """A metric that does not exist is said after the first step, long before the first evaluation."""
+        if self._metric_is_known:
+            return
+        known = metrics | dict.fromkeys((*EVALUATION_METRICS, *EPISODE_METRICS), 0.0)
+        if self.rule.metric not in known:
+            name = self.rule.metric
+            raise run.mistake(f"early_stopping.metric={name!r}: no such metric", name, known)
+        self._metric_is_known = True
 
     def on_eval(self, run: Run, metrics: Metrics) -> None:
         rule = self.rule
         known = run.metrics | metrics
-        if rule.metric in EPISODE_METRICS and rule.metric not in known:
+        if rule.metric not in known:  # an episode's, of which none has ended yet
             return
-        if rule.metric not in known:
-            raise run.mistake(f"early_stopping.metric={rule.metric!r}: no such metric", rule.metric, known)
         sign = 1.0 if rule.mode == "max" else -1.0
         value = sign * known[rule.metric]
         if self.best is None or value > self.best + rule.min_delta:
@@ -112,14 +130,17 @@ class EarlyStopping(Callback):
         if run.steps < rule.min_steps:
             return
         if on_target and self.reached >= rule.sustained:
-            run.request_stop(f"early_stopping: {rule.metric} reached {known[rule.metric]:g}")
+            run.request_stop(f"{self.REASON}: {rule.metric} reached {known[rule.metric]:g}")
         elif rule.patience is not None and self.waited >= rule.patience:
-            run.request_stop(f"early_stopping: {rule.metric} did not improve in {self.waited} evaluations")
+            run.request_stop(f"{self.REASON}: {rule.metric} did not improve in {self.waited} evaluations")
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "waited": self.waited, "reached": self.reached}
+        rule = self.rule.model_dump(mode="json")
+        return {"rule": rule, "best": self.best, "waited": self.waited, "reached": self.reached}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state["rule"] != self.rule.model_dump(mode="json"):
+            return  # what another rule counted says nothing of this one
         self.best, self.waited, self.reached = state["best"], state["waited"], state["reached"]
 
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rl_training.ops.observations import Unpacker
 from rl_training.runtime.envs import reset_each
 from rl_training.runtime.journal import Forgetful, keep_state_of
-from rl_training.runtime.spaces import ActionScaler
+from rl_training.runtime.spaces import ActionScaler, mask_size
 from rl_training.types import Array, Metrics, SpaceInfo, Step, UserError
 
 _EPISODE_WINDOW = 100
@@ -45,6 +45,8 @@ class Collector:
         self._reward_clip = reward_clip
         self._mode = envs.metadata["autoreset_mode"]
         self._scale = ActionScaler(info, envs.single_action_space.dtype)
+        self._unmasked = not info.mask_size and mask_size(envs.single_action_space) > 0
+        self._continuous = info.continuous
         self._keeper = keep_state_of(envs)
         self._unpack = Unpacker(info)
         self._has_numbers = self._unpack.float_shape is not None
@@ -74,8 +76,12 @@ class Collector:
     def step(self, action: Array) -> Step:
         """Take the policy's actions `[B, ...]`."""
         obs, sent = self.obs, self._scale(action)
+        if self._continuous and not np.isfinite(sent.sum()):
+            raise UserError(f"training diverged at step {self.steps} (the policy's action is nan); lower learning_rate")
         self._keeper.record(sent)
         self._raw, raw_reward, terminated, truncated, infos = self.envs.step(sent)
+        if self._unmasked and "action_mask" in infos:
+            raise UserError("an environment gives info['action_mask'] at a step only; it must give one at reset too")
         done = terminated | truncated
         shown = self._observed(self._raw)
         next_obs = shown

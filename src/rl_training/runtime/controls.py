@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rl_training.experiment.config import Config
-from rl_training.runtime.callbacks import Callback, EarlyStopping, Evaluate
+from rl_training.experiment.config import Config, load_config
+from rl_training.experiment.registry import REGISTRY, suggest
+from rl_training.experiment.settings import RunConfig
+from rl_training.runtime.callbacks import EVALUATION_METRICS, Callback, EarlyStopping, Evaluate
 from rl_training.runtime.schedules import ScheduleError, parse_control
 from rl_training.types import UserError
 
+# They stand on the algorithms' fields too: a plain mapping names no algorithm whose fields could be asked.
 _ALIASES = (("ent_coef", "entropy_coef"), ("clip_coef", "clip_range"), ("temperature",))
 
 
@@ -33,7 +36,7 @@ def resolve_temperature(config: Config | Mapping[str, Any], *, step: int, defaul
 
 def resolve_value(config: Config | Mapping[str, Any], key: str, *, step: int, default: float) -> float:
     """Any number at a step, from a config object or a plain mapping, flat or with `algo_kwargs`."""
-    flat = config.flat() if isinstance(config, Config) else {**config, **(config.get("algo_kwargs") or {})}
+    flat = _flat(config)
     names = next((group for group in _ALIASES if key in group), (key,))
     given = [name for name in names if any(name + end in flat for end in ("", "_schedule", "_warmup_steps"))]
     if len(given) > 1:
@@ -53,14 +56,38 @@ def resolve_value(config: Config | Mapping[str, Any], key: str, *, step: int, de
     return value
 
 
+def _flat(config: Config | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(config, Config):
+        return config.flat()
+    nested = config.get("algo_kwargs") or {}
+    if not isinstance(nested, Mapping):
+        raise UserError(f"algo_kwargs={nested!r}: must be a mapping of settings")
+    for key in nested:
+        if key in config:
+            raise UserError(f"{key}: given both by itself and in algo_kwargs")
+    return {**config, **nested}
+
+
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ScheduleError(f"{value!r} is not a number")
     return float(value)
 
 
-def build_control_callbacks(config: Config) -> list[Callback]:
+def build_control_callbacks(config: Config | Mapping[str, Any]) -> list[Callback]:
     """Evaluation at its cadence, then the early stopping rules that look at it."""
-    run = config.run
-    rules = [EarlyStopping(rule, index) for index, rule in enumerate(run.early_stopping)]
+    run = config.run if isinstance(config, Config) else _checked(_flat(config))
+    for rule in run.early_stopping:
+        # Other metrics are the algorithm's, and known after the first step.
+        if rule.metric.startswith("eval_") and rule.metric not in EVALUATION_METRICS:
+            near = suggest(rule.metric, EVALUATION_METRICS)
+            known = ", ".join(EVALUATION_METRICS)
+            raise UserError(f"early_stopping.metric={rule.metric!r}: no such metric{near} (known: {known})")
+    rules = [EarlyStopping(rule) for rule in run.early_stopping]
     return [Evaluate(run.eval_interval, run.eval_episodes), *rules]
+
+
+def _checked(flat: Mapping[str, Any]) -> RunConfig:
+    """What a plain mapping says about evaluating and stopping, checked as in any config."""
+    given = {key: flat[key] for key in ("eval_interval", "eval_episodes", "early_stopping") if key in flat}
+    return load_config({"algo": next(iter(REGISTRY)), "env_id": "", **given}).run  # of which these two are not read

@@ -11,19 +11,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from rl_training import __version__
-from rl_training.runtime.extras import install_command
+from rl_training.runtime.extras import EXTRAS, install_command
 
 Level = Literal["ok", "note", "PROBLEM"]
 
 _NEEDED = ("torch", "numpy", "gymnasium", "numba")
-# What an extra installs, by the name of its distribution.
-EXTRAS = {
-    "box2d": "box2d",
-    "mujoco": "mujoco",
-    "plot": "matplotlib",
-    "tensorboard": "tensorboard",
-    "wandb": "wandb",
-}
 
 
 @dataclass(frozen=True)

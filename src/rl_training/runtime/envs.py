@@ -6,9 +6,12 @@ import inspect
 import os
 import re
 import signal
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from multiprocessing.util import Finalize
 from typing import Any
 
 import gymnasium as gym
@@ -17,9 +20,10 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.algorithms.base import LoopConfig
-from rl_training.experiment.references import is_reference, resolve_reference
+from rl_training.experiment.references import is_reference, resolve_reference, unfitting_call
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import RunConfig
+from rl_training.runtime.extras import extra_behind, missing
 from rl_training.runtime.spaces import PackedObservation, describe_spaces, mask_size
 from rl_training.types import Array, SpaceInfo, UserError
 
@@ -27,7 +31,10 @@ EnvFactory = Callable[..., Any]
 
 # Their Box2D world outlives a reset, so a seed alone does not decide an episode: they are made anew for each.
 REBUILT_PER_EPISODE = re.compile(r"(BipedalWalker|CarRacing)")
-EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "matplotlib": "plot"}
+
+
+# How many seconds a process has to close its environment.
+_PATIENCE = 5.0
 
 
 class RebuiltPerEpisode(gym.Wrapper[Any, Any, Any, Any]):
@@ -60,6 +67,67 @@ class SavableCartPole(CartPoleVectorEnv):
         self.np_random.bit_generator.state = state["rng"]
 
 
+class OwnProcesses(AsyncVectorEnv):
+    """Environments in processes of their own, of which the main one alone heeds signals: it saves, then ends them."""
+
+    def __init__(self, make: Callable[[], gym.Env[Any, Any]], num_envs: int) -> None:
+        make = partial(_made_by_worker, make, os.getpid())
+        super().__init__([make] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+        # An interpreter that ends without `close` would wait for processes that do not heed its SIGTERM.
+        Finalize(self, _kill, args=(self.processes,), exitpriority=10)
+
+    def reset_async(self, *arguments: Any, **options: Any) -> None:
+        with _saying_who_died():
+            super().reset_async(*arguments, **options)
+
+    def reset_wait(self, *arguments: Any, **options: Any) -> Any:
+        with _saying_who_died():
+            return super().reset_wait(*arguments, **options)
+
+    def step_async(self, actions: Any) -> None:
+        with _saying_who_died():
+            super().step_async(actions)
+
+    def step_wait(self, *arguments: Any, **options: Any) -> Any:
+        with _saying_who_died():
+            return super().step_wait(*arguments, **options)
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Ask every process to end, and end those that do not."""
+        for pipe in self.parent_pipes:
+            if pipe is not None and not terminate:
+                with suppress(OSError):  # it has ended by itself
+                    pipe.send(("close", None))
+        for process in self.processes:
+            process.join(0.0 if terminate else _PATIENCE)
+        _kill(self.processes)
+        for pipe in self.parent_pipes:
+            if pipe is not None:
+                pipe.close()
+
+
+@contextmanager
+def _saying_who_died() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, ConnectionError) as error:
+        raise UserError("an environment's process ended (killed, out of memory, or crashed)") from error
+
+
+def _kill(processes: Iterable[Any]) -> None:
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+def _made_by_worker(make: Callable[[], gym.Env[Any, Any]], main_process: int) -> gym.Env[Any, Any]:
+    """An environment whose own process leaves signals, which all processes of a group get, to the main one."""
+    if os.getpid() != main_process:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+    return make()
+
+
 def reset_each(envs: VectorEnv[Any, Any, Any], seeds: Sequence[int], mask: Array | None = None) -> Array:
     """Reset environments with a seed each, or only the masked ones; gives what all of them show."""
     chosen: Any = envs
@@ -81,6 +149,7 @@ class EnvMaker:
         self.vectorization = settings.vectorization
         self.loop = loop
         self.masked = False
+        self._made: list[weakref.ref[gym.Env[Any, Any]]] = []
         self._packed: PackedObservation | None = None
         self._obs_choices: tuple[int, int] | None = None
         if factory is None and is_reference(env_id):
@@ -91,6 +160,17 @@ class EnvMaker:
         # A factory that takes num_envs makes a vector environment of its own, with whichever autoreset mode it has.
         self.makes_vectors = factory is not None and "num_envs" in _parameters(factory)
         self.spec = None if factory is not None else _find_spec(env_id)
+        self._check_arguments()
+
+    def _check_arguments(self) -> None:
+        if self.factory is None:
+            if "max_episode_steps" in self.env_kwargs:  # it is no argument of the environment, but of its registration
+                raise UserError("env_kwargs.max_episode_steps: give it as time_limit, which every environment has")
+            return
+        count = {"num_envs": 1} if self.makes_vectors else {}
+        problem = unfitting_call(self.factory, **count, **self.env_kwargs)
+        if problem is not None:
+            raise UserError(f"env_kwargs={self.env_kwargs!r}: {self.env_id} cannot be called with them: {problem}")
 
     def single(self) -> gym.Env[Any, Any]:
         """One environment, with the wrappers that the config asks for."""
@@ -157,8 +237,7 @@ class EnvMaker:
             options = self.env_kwargs | ({} if limit is None else {"max_episode_steps": limit})
             return native(num_envs=num_envs, **(dict(self.spec.kwargs) if self.spec else {}) | options)
         if mode == "async":
-            make = partial(_made_by_worker, self.single, os.getpid())
-            return AsyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+            return OwnProcesses(self.single, num_envs)
         return self._sync(num_envs)
 
     def _made_vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
@@ -179,7 +258,16 @@ class EnvMaker:
         return NATIVE.get(str(self.spec.vector_entry_point))
 
     def _sync(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
-        return SyncVectorEnv([self.single] * num_envs, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+        envs = SyncVectorEnv([self.single] * num_envs, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+        self._made = [made for made in self._made if made() is not None]
+        for env in envs.envs:
+            if any(made() is env.unwrapped for made in self._made):
+                raise UserError(
+                    f"env_id={self.env_id!r}: its function gave the same environment twice; it must make a new one at "
+                    "every call, since training needs several and evaluation its own"
+                )
+            self._made.append(weakref.ref(env.unwrapped))
+        return envs
 
     def _friendly(self, make: Callable[[], VectorEnv[Any, Any, Any]]) -> VectorEnv[Any, Any, Any]:
         try:
@@ -189,16 +277,9 @@ class EnvMaker:
         except gym.error.Error as error:
             raise UserError(f"env_id={self.env_id!r}: {' '.join(str(error).split())}") from error
         except TypeError as error:
-            if self.env_kwargs and "argument" in str(error):
+            if (self.env_kwargs or self.factory is None) and "argument" in str(error):
                 raise UserError(f"env_kwargs={self.env_kwargs!r}: {error}") from error
             raise
-
-
-def _made_by_worker(make: Callable[[], gym.Env[Any, Any]], main_process: int) -> gym.Env[Any, Any]:
-    """An environment whose own process leaves Ctrl-C, which a terminal sends to all of them, to the main one."""
-    if os.getpid() != main_process:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return make()
 
 
 def _parameters(factory: EnvFactory) -> Mapping[str, Any]:
@@ -224,8 +305,5 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
 
 
 def _missing_extra(message: str) -> str:
-    words = " ".join(message.split())
-    for module, extra in EXTRAS.items():
-        if module in words.lower():
-            return f"needs an extra that is not installed: pip install 'rl-training[{extra}]' ({words})"
-    return words
+    extra = extra_behind(message)
+    return " ".join(message.split()) if extra is None else missing(extra, message)

@@ -12,11 +12,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rl_training.runtime.envs import reset_each
 from rl_training.runtime.rng import seeded, untouched
 from rl_training.runtime.spaces import ActionScaler
-from rl_training.types import Act, Array, Metrics, SpaceInfo
+from rl_training.types import Act, Array, Metrics, SpaceInfo, UserError
 
 # Every run is judged on the same episodes, so that their results can be compared.
 _EVALUATION_SEED = 20_260_312
 _MOST_ENVS = 16
+# Longer than any episode that is meant to end.
+_MOST_STEPS = 1_000_000
 
 Policy = Callable[..., Act]
 
@@ -86,6 +88,10 @@ class Evaluator:
             np.add.at(returns, playing[live], reward[live])
             np.add.at(lengths, playing[live], 1)
             done = terminated | truncated
+            if (lengths[playing[live & ~done]] >= _MOST_STEPS).any():
+                raise UserError(
+                    f"an evaluation episode did not end in {_MOST_STEPS:,} steps; give a time_limit to truncate it"
+                )
             if done.any():
                 for b in np.flatnonzero(done):
                     playing[b], upcoming = upcoming, upcoming + 1

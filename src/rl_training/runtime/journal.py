@@ -115,16 +115,23 @@ class OwnVectorState:
 
 
 class OwnStates(OwnVectorState):
-    """Environments of which each has `get_state` and `set_state`; time limits are counted here."""
+    """Environments of which each has `get_state` and `set_state`; time limits and generators are kept here."""
 
     def state_dict(self) -> dict[str, Any]:
-        states = [_to_tensors(env.unwrapped.get_state()) for env in self._envs.envs]
-        return {"own": states, "elapsed": [_elapsed(env) for env in self._envs.envs]}
+        envs = self._envs.envs
+        return {
+            "own": [_to_tensors(env.unwrapped.get_state()) for env in envs],
+            "elapsed": [_elapsed(env) for env in envs],
+            "rng": [_to_tensors(_generator_state(env)) for env in envs],
+        }
 
     def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Array:
         envs.reset(seed=0)
-        for env, own, elapsed in zip(self._envs.envs, state["own"], state["elapsed"], strict=True):
+        kept = (state["own"], state["elapsed"], state["rng"])
+        for env, own, elapsed, rng in zip(self._envs.envs, *kept, strict=True):
             env.unwrapped.set_state(_to_arrays(own))
+            if rng is not None:
+                env.unwrapped.np_random.bit_generator.state = _to_arrays(rng)
             limit = _time_limit(env)
             if limit is not None:
                 limit._elapsed_steps = elapsed
@@ -177,6 +184,12 @@ def _time_limit(env: gym.Env[Any, Any]) -> Any:
 def _elapsed(env: gym.Env[Any, Any]) -> int | None:
     limit = _time_limit(env)
     return None if limit is None else limit._elapsed_steps
+
+
+def _generator_state(env: gym.Env[Any, Any]) -> Any:
+    """The state of Gymnasium's own generator, unless the environment does not use it."""
+    generator = env.unwrapped._np_random
+    return None if generator is None else generator.bit_generator.state
 
 
 def _to_tensors(value: Any) -> Any:

@@ -18,7 +18,7 @@ from rl_training.runtime.rng import untouched
 from rl_training.types import Metrics, UserError
 
 if TYPE_CHECKING:
-    from rl_training.runtime.train import Run
+    from rl_training.runtime.run import Run
 
 _SECONDS_BETWEEN_LINES = 5.0
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import torch
 
@@ -14,10 +16,12 @@ from rl_training.algorithms.base import Algorithm, setting_extra
 from rl_training.experiment.config import Config
 from rl_training.experiment.manager import RunFolder, describe_process, run_name, versions
 from rl_training.experiment.registry import suggest
-from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.arguments import whole_number
+from rl_training.runtime.callbacks import Callback, EarlyStopping, Log, Save
 from rl_training.runtime.checkpoint import Checkpoint, point, pointed, prune, write_checkpoint
 from rl_training.runtime.collect import Collector
 from rl_training.runtime.evaluate import Evaluation, Evaluator
+from rl_training.runtime.lock import hold
 from rl_training.runtime.rng import restore_streams, streams_state, untouched
 from rl_training.runtime.schedules import ScheduleSet
 from rl_training.types import Metrics, SpaceInfo, UserError
@@ -44,13 +48,25 @@ class Loop(Protocol):
 
 
 class TrainResult(dict[str, float]):
-    """The final metrics of a run, with its checkpoint, its folder and why it ended."""
+    """The final metrics of a run, with its checkpoint, its folder and why it ended.
 
-    def __init__(self, metrics: Metrics, checkpoint: Path | None, run_dir: Path | None, stop_reason: str) -> None:
+    `signalled` says that a signal came, even if the run was at its end by then.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        checkpoint: Path | None,
+        run_dir: Path | None,
+        stop_reason: str,
+        *,
+        signalled: bool = False,
+    ) -> None:
         super().__init__(metrics)
         self.checkpoint = checkpoint
         self.run_dir = run_dir
         self.stop_reason = stop_reason
+        self.signalled = signalled
 
 
 class Interrupted(KeyboardInterrupt):
@@ -97,7 +113,8 @@ class Run:
         self.streams = streams
         self._seconds_before = 0.0
         self._metrics_length = 0
-        self._started = time.perf_counter()
+        self._started: float | None = None
+        self._lock: IO[str] | None = None
         fields = type(config.algorithm).model_fields
         reported = [name for name in fields if setting_extra(type(config.algorithm), name).get("report")]
         self._reported = list(dict.fromkeys([*reported, *config.controls]))
@@ -122,7 +139,8 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        return self._seconds_before + time.perf_counter() - self._started
+        """How long it has been trained, in this process and in those before."""
+        return self._seconds_before + (0.0 if self._started is None else time.perf_counter() - self._started)
 
     @property
     def interrupted(self) -> bool:
@@ -136,10 +154,37 @@ class Run:
     def start_clock(self) -> None:
         self._started = time.perf_counter()
 
+    def stop_clock(self) -> None:
+        self._seconds_before, self._started = self.seconds, None
+
+    def lock(self) -> None:
+        """Keep other processes from training in its folder, until `unlock`."""
+        if self.folder is not None and self._lock is None:
+            self._lock = hold(self.folder.path)
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
     def request_stop(self, reason: str) -> None:
         """End the run after this step; the first reason given is the one that is kept."""
         if not self.should_stop:
             self.should_stop, self.stop_reason = True, reason
+
+    def lift_stop(self) -> None:
+        """Let it go on after a stop; the early stopping that ended it counts anew."""
+        if (self.stop_reason or "").startswith(EarlyStopping.REASON):
+            for callback in self.callbacks:
+                if isinstance(callback, EarlyStopping):
+                    callback.restart()
+        self.should_stop, self.stop_reason = False, None
+
+    def set_config(self, config: Config) -> None:
+        """Go on under another config, which its folder shows as well."""
+        self.config = config
+        if self.folder is not None:
+            self.folder.write_config(config.flat())
 
     def mistake(self, message: str, word: str, known: Mapping[str, Any]) -> UserError:
         return UserError(f"{message}{suggest(word, known)} (known: {', '.join(sorted(known))})")
@@ -159,13 +204,30 @@ class Run:
             | metrics
             | {name: float(getattr(self.algorithm, name)) for name in self._reported}
         )
+        for name, value in metrics.items():
+            if not math.isfinite(value):
+                raise self._diverged(name, value)
+
+    def _diverged(self, name: str, value: float) -> UserError:
+        return UserError(f"training diverged at step {self.steps} ({name} is {value}); lower learning_rate")
 
     def notify(self, hook: str, *arguments: Any) -> None:
         for callback in self.callbacks:
             getattr(callback, hook)(self, *arguments)
 
+    @contextmanager
+    def joined_by(self, callbacks: Sequence[Callback]) -> Iterator[None]:
+        """For as long as this lasts there are more callbacks; logging and saving, which see all they did, stay last."""
+        before = self.callbacks
+        last = [callback for callback in before if isinstance(callback, (Log, Save))]
+        self.callbacks = [*(callback for callback in before if callback not in last), *callbacks, *last]
+        try:
+            yield
+        finally:
+            self.callbacks = before
+
     def evaluate(self, episodes: int) -> Evaluation:
-        return self._evaluator(self.algorithm.act, episodes)
+        return self._evaluator(self.algorithm.act, whole_number("num_episodes", episodes))
 
     def record_evaluation(self, metrics: Metrics) -> None:
         self.eval_metrics, self.evaluated_now = metrics, True
@@ -197,6 +259,7 @@ class Run:
                 "should_stop": self.should_stop,
                 "stop_reason": self.stop_reason,
                 "horizon": self.schedules.horizon,
+                "hyperparameters": self._hyperparameters_by_hand(),
                 "best_step": self.best_step,
                 "metrics": self.metrics,
                 "eval_metrics": self.eval_metrics,
@@ -204,6 +267,25 @@ class Run:
                 "metrics_length": 0 if self.folder is None else self.folder.metrics_length(),
             },
         }
+
+    def _hyperparameters_by_hand(self) -> dict[str, Any]:
+        """Those that were set on the algorithm itself, against what its config says."""
+        configured = self.config.algorithm.model_dump(mode="json")
+        now = self.algorithm.cfg.model_dump(mode="json")
+        return {
+            name: value for name, value in now.items() if name not in self.config.controls and value != configured[name]
+        }
+
+    def _restore_hyperparameters(self, by_hand: Mapping[str, Any], saved_config: Mapping[str, Any]) -> None:
+        """Set those again that neither a schedule nor a change of the config governs now."""
+        configured = self.config.algorithm.model_dump(mode="json")
+        kept = {
+            name: value
+            for name, value in by_hand.items()
+            if name not in self.config.controls and configured[name] == saved_config.get(name)
+        }
+        if kept:
+            self.algorithm.set_hyperparameters(**kept)
 
     def _named_callbacks(self) -> Iterator[tuple[str, Callback]]:
         """Each under its class and how many of the class came before, so that a new one takes no other's state."""
@@ -233,6 +315,7 @@ class Run:
             self.schedules.horizon = trainer["horizon"]
         self.best_step, self._seconds_before = trainer["best_step"], trainer["seconds"]
         self.metrics, self.eval_metrics = dict(trainer["metrics"]), dict(trainer["eval_metrics"])
+        self._restore_hyperparameters(trainer.get("hyperparameters", {}), checkpoint.meta["config"])
         self.previous_steps = self.steps
         self._metrics_length = trainer["metrics_length"]
 
@@ -258,8 +341,12 @@ class Run:
 
     def _write_checkpoint(self, folder: Path) -> Path:
         path = folder / f"step_{self.steps}"
+        checkpoint = self.snapshot()
+        for name, tensor in checkpoint.policy.items():
+            if bool(tensor.isnan().any()):  # the update's metrics are those of before its last gradient
+                raise self._diverged(name, math.nan)
         try:
-            write_checkpoint(path, self.snapshot())
+            write_checkpoint(path, checkpoint)
             best = folder / f"step_{self.best_step}"
             if best.is_dir() and best != pointed(folder, "best"):
                 point(folder, "best", best)
@@ -281,18 +368,28 @@ class Run:
         name = run_name(settings.algo, settings.env_id, settings.seed)
         self.folder = RunFolder.create(None if run_dir is None else Path(run_dir), settings.output_dir, name, fill)
         self.checkpoint = pointed(self.folder.checkpoints, "latest")
+        self.lock()
 
-    def reopen_folder(self, folder: RunFolder, checkpoint: Path) -> None:
+    def reopen_folder(self, folder: RunFolder, checkpoint: Path, notes: list[str]) -> None:
         """Go on in the folder of the checkpoint that was loaded; what was logged after it will be logged again."""
+        self.folder, self.resume_notes = folder, notes
+        self.lock()
+        folder.note_resumption(self.steps, notes)
+        folder.write_config(self.config.flat())
         folder.cut_metrics(self._metrics_length)
+        best = folder.checkpoints / f"step_{self.best_step}"
+        if best.is_dir():
+            point(folder.checkpoints, "best", best)
+        else:  # it names one that came after the checkpoint, and will be written over
+            (folder.checkpoints / "best").unlink(missing_ok=True)
         point(folder.checkpoints, "latest", checkpoint)
-        self.folder = folder
 
     def result(self) -> TrainResult:
         metrics = self.metrics | self.eval_metrics | self.timing()
         run_dir = None if self.folder is None else self.folder.path
-        return TrainResult(metrics, self.checkpoint, run_dir, self.stop_reason or COMPLETED)
+        return TrainResult(metrics, self.checkpoint, run_dir, self.stop_reason or COMPLETED, signalled=self.signalled)
 
     def close(self) -> None:
+        self.unlock()
         self._collector.close()
         self._evaluator.close()

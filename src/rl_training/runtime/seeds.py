@@ -139,6 +139,8 @@ def train_seeds(
             _write_summary(outcome)
             if report is not None:
                 report(seed, runs[seed])
+            if runs[seed].signalled and outcome.missing:  # in its last evaluation; it ended all the same
+                raise KeyboardInterrupt
     except KeyboardInterrupt as stop:
         result = stop.result if isinstance(stop, Interrupted) else TrainResult({}, None, None, INTERRUPTED)
         _write_summary(outcome)

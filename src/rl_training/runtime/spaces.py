@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -32,6 +32,22 @@ def mask_size(action: gym.Space[Any]) -> int:
     return sum(described[1]) if described is not None else 0
 
 
+def flat_mask(given: Any) -> Array:
+    """A mask as one row of what is allowed; that of several choices may be given as one part for each."""
+    parts = [np.ravel(part) for part in given] if isinstance(given, (tuple, list)) else [np.ravel(given)]
+    return np.concatenate(parts).astype(np.bool_)
+
+
+def allows_an_action(mask: Array, counts: Sequence[int]) -> bool:
+    """Whether each of the choices that an action consists of has something left to choose."""
+    return all(factor.any() for factor in np.split(mask, np.cumsum(counts)[:-1]))
+
+
+def _stored_dtype(space: gym.spaces.Box) -> str:
+    """Images stay bytes until their network scales them; anything else is numbers."""
+    return "uint8" if space.dtype == np.uint8 and len(space.shape) >= 2 else "float32"
+
+
 def _parts(observation: gym.Space[Any], env_id: str) -> tuple[ObsPart, ...]:
     entries = observation.spaces.items() if isinstance(observation, gym.spaces.Dict) else [("", observation)]
     parts = []
@@ -40,7 +56,7 @@ def _parts(observation: gym.Space[Any], env_id: str) -> tuple[ObsPart, ...]:
             raise UserError(
                 f"env_id={env_id!r}: the observation {name!r} is a {type(space).__name__}; only Box is supported"
             )
-        parts.append(ObsPart(name, space.shape, "uint8" if space.dtype == np.uint8 else "float32"))
+        parts.append(ObsPart(name, space.shape, _stored_dtype(space)))
     return layout(parts)
 
 
@@ -52,7 +68,7 @@ class PackedObservation(gym.Wrapper[Any, Any, Any, Any]):
         self.parts = _parts(env.observation_space, env_id)
         self.mask_size = mask_size(env.action_space) if masked else 0
         counts = _choices(env.action_space)
-        self._ends = np.cumsum(counts[1])[:-1] if counts is not None else np.zeros(0, np.int64)
+        self._counts = counts[1] if counts is not None else ()
         self._env_id = env_id
         self.observation_space = gym.spaces.Box(0, 255, (row_bytes(self.parts, self.mask_size),), np.uint8)
 
@@ -72,16 +88,13 @@ class PackedObservation(gym.Wrapper[Any, Any, Any, Any]):
         given = info.get("action_mask")
         if given is None:
             return None
-        mask = (
-            np.concatenate([np.ravel(part) for part in given]) if isinstance(given, (tuple, list)) else np.ravel(given)
-        )
-        mask = mask.astype(np.bool_)
+        mask = flat_mask(given)
         if mask.size != self.mask_size:
             raise UserError(
                 f"env_id={self._env_id!r}: info['action_mask'] has {mask.size} entries; the action space has "
                 f"{self.mask_size} choices"
             )
-        if not all(factor.any() for factor in np.split(mask, self._ends)):
+        if not allows_an_action(mask, self._counts):
             if not over:
                 raise UserError(f"env_id={self._env_id!r}: info['action_mask'] allows no action at all")
             return None  # nobody acts after the end
@@ -97,7 +110,7 @@ def describe_spaces(
         raise UserError(f"env_id={env_id!r}: observations of {kind} are not supported (Box, Discrete, Dict of Box)")
     seen: dict[str, Any] = {
         "obs_shape": observation.shape,
-        "obs_dtype": "uint8" if observation.dtype == np.uint8 else "float32",
+        "obs_dtype": "uint8" if packed is not None else _stored_dtype(observation),
         "parts": packed.parts if packed is not None else (),
         "mask_size": packed.mask_size if packed is not None else 0,
     }
@@ -142,12 +155,15 @@ class ActionScaler:
         self._low = np.asarray(info.action_low, np.float64)
         self._span = np.asarray(info.action_high, np.float64) - self._low
         self._starts = np.asarray(info.action_starts, np.int64)
+        self._whole = info.continuous and np.issubdtype(dtype, np.integer)
 
     def __call__(self, action: Array) -> Array:
         """`[B]` or `[B, K]` choices, or `[B, size]` numbers, of which those outside [-1, 1] are clipped."""
         info = self.info
         if info.continuous:
             action = self._low + (np.clip(action, -1.0, 1.0) + 1.0) * 0.5 * self._span
+            if self._whole:  # the nearest one: a cast would cut toward zero
+                action = np.rint(action)
         elif info.action_kind == "discrete":
             return action + self._starts[0] if self._starts[0] else action
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,8 +15,9 @@ from threadpoolctl import threadpool_limits
 
 from rl_training.algorithms.base import Context, ModelConfig
 from rl_training.experiment.config import Config, load_config
-from rl_training.experiment.references import resolve_reference
+from rl_training.experiment.references import resolve_reference, unfitting_call
 from rl_training.experiment.registry import capable
+from rl_training.runtime.arguments import callback_list
 from rl_training.runtime.callbacks import Callback, Log, Save
 from rl_training.runtime.collect import Collector
 from rl_training.runtime.controls import build_control_callbacks
@@ -49,12 +49,12 @@ AnyConfig = Config | Mapping[str, Any] | str | Path
 def build(config: Config, *, env_factory: EnvFactory | None = None, callbacks: Sequence[Callback] = ()) -> Run:
     """Everything a run needs, in memory: the last place where a mistake in a config can surface."""
     device = _device(config.run.device)
-    loggers = build_loggers(config.run.loggers)
+    controls, loggers = build_control_callbacks(config), build_loggers(config.run.loggers)
     torch.set_num_threads(config.run.threads)
     threadpool_limits(config.run.threads, user_api="blas")  # NumPy's own threads: a busy machine makes them crawl
     streams = make_streams(config.run.seed)
     maker = EnvMaker(config.run, config.loop, env_factory)
-    users = [*(_callback(reference) for reference in config.run.callbacks), *callbacks]
+    users = [*(_callback(reference) for reference in config.run.callbacks), *callback_list("callbacks", callbacks)]
     factory = None if config.model.model == "auto" else _model_factory(config.model.model)
     envs = maker.masking(maker.vector(config.run.num_envs))
     with ExitStack() as on_failure:
@@ -69,7 +69,7 @@ def build(config: Config, *, env_factory: EnvFactory | None = None, callbacks: S
         loop = resolve_reference(LOOPS[config.spec.family], key="family")(algorithm, collector, config.loop)
         on_failure.pop_all()
     ordered = [
-        *build_control_callbacks(config),
+        *controls,
         *users,
         *loggers,
         Log(config.run.log_interval),
@@ -85,10 +85,9 @@ def _model_factory(reference: str) -> Callable[[SpaceInfo, ModelConfig], torch.n
         raise UserError(f"model={reference!r}: must name a class or function that makes a network")
 
     def made(info: SpaceInfo, config: ModelConfig) -> torch.nn.Module:
-        try:
-            inspect.signature(make).bind(info, config)
-        except TypeError as error:
-            raise UserError(f"model={reference!r}: is called with (SpaceInfo, ModelConfig): {error}") from None
+        problem = unfitting_call(make, info, config)
+        if problem is not None:
+            raise UserError(f"model={reference!r}: is called with (SpaceInfo, ModelConfig): {problem}")
         network = make(info, config)
         if not isinstance(network, torch.nn.Module):
             raise UserError(f"model={reference!r}: it made a {type(network).__name__}, not a torch.nn.Module")
@@ -125,6 +124,9 @@ def _check_capabilities(config: Config, info: SpaceInfo) -> None:
 
 def _callback(reference: str) -> Callback:
     made = resolve_reference(reference, key="callbacks")
+    problem = unfitting_call(made) if callable(made) else None
+    if problem is not None:
+        raise UserError(f"callbacks={reference!r}: is called without arguments: {problem}")
     callback = made() if callable(made) else made
     if not isinstance(callback, Callback):
         raise UserError(f"callbacks={reference!r}: it is a {type(callback).__name__}, not a rl_training.Callback")
@@ -133,6 +135,7 @@ def _callback(reference: str) -> Callback:
 
 def run(run: Run) -> TrainResult:
     """Step the loop until it is done or told to stop."""
+    run.lock()
     run.start_clock()
     try:
         with _signals_stop(run):
@@ -156,6 +159,8 @@ def run(run: Run) -> TrainResult:
         _conclude(run, f"failed: {error!r}")
         raise
     finally:
+        run.stop_clock()
+        run.unlock()
         for callback in run.callbacks:
             callback.close()
     if run.interrupted:
@@ -172,13 +177,13 @@ def _conclude(run: Run, reason: str) -> None:
 
 @contextmanager
 def _signals_stop(run: Run) -> Iterator[None]:
-    """The first SIGINT or SIGTERM ends the run at the next safe point; a second SIGINT ends it at once."""
+    """The first SIGINT or SIGTERM ends the run at the next safe point; a second one of either kind ends it at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if run.signalled and number == signal.SIGINT:
+        if run.signalled:
             raise KeyboardInterrupt
         run.signalled = True
 
@@ -209,6 +214,8 @@ def train(
     if algo is not None and config.run.algo != algo:
         raise UserError(f"algo={config.run.algo!r}: this trains {algo}; use train() or train_{config.run.algo}()")
     if resume is not None:
+        if run_dir is not None:
+            raise UserError(f"run_dir={str(run_dir)!r}: a run that goes on stays in its folder; give resume or run_dir")
         return resume_training(resume, callbacks=callbacks, env_factory=env_factory, config=config)
     built = build(config, env_factory=env_factory, callbacks=callbacks)
     try:

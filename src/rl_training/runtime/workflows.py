@@ -36,10 +36,14 @@ def evaluate_checkpoint(
     """Judge the policy of a run or a checkpoint, on the episodes that every evaluation uses."""
     found = find_checkpoint(path, which)
     checkpoint = read_checkpoint(found, policy_only=True)
-    run = build(load_config(checkpoint.meta["config"], device=device, loggers=()), env_factory=env_factory)
+    # Of the run, only the policy is needed: no loggers, no callbacks, one environment to see the spaces of.
+    config = load_config(
+        checkpoint.meta["config"], device=device, loggers=(), callbacks=(), num_envs=1, vectorization="sync"
+    )
+    run = build(config, env_factory=env_factory)
     try:
         run.algorithm.load_policy_state(_fitting(checkpoint.policy, run, found))
-        metrics = run.evaluate(num_episodes or run.config.run.eval_episodes).metrics()
+        metrics = run.evaluate(run.config.run.eval_episodes if num_episodes is None else num_episodes).metrics()
     finally:
         run.close()
     return {"step": float(checkpoint.meta["step"])} | metrics
@@ -156,6 +160,9 @@ def resume_training(
         checkpoint = run.checkpoint
         if checkpoint is None or checkpoint.parent.name != "checkpoints":
             raise UserError(f"{str(path)!r}: is not in a run's folder; load it with Agent.load and call learn")
+        then, now = read_meta(checkpoint)["config"]["output_dir"], run.config.run.output_dir
+        if then != now:
+            raise _kept("output_dir", then, now)
         folder = RunFolder(checkpoint.parent.parent)
         if run.finished:
             reason = run.stop_reason or "completed"
@@ -164,10 +171,7 @@ def resume_training(
                 "total_timesteps, or another early_stopping if that ended it"
             )
         try:
-            folder.note_resumption(run.steps, notes)
-            folder.write_config(run.config.flat())
-            run.reopen_folder(folder, checkpoint)
-            run.resume_notes = notes
+            run.reopen_folder(folder, checkpoint, notes)
         except OSError as error:
             raise UserError(f"cannot write to {str(folder.path)!r}: {error.strerror or error}") from error
         return run_training(run)
@@ -213,7 +217,8 @@ def verify_preset(
         try:
             run.start()
             run.open_folder()
-            run_training(run)
+            if run_training(run).signalled:  # in its last evaluation; it ended all the same
+                raise KeyboardInterrupt
             minutes[seed] = (time.perf_counter() - started) / 60.0
             returns[seed] = run.evaluate(expected.episodes).mean
         finally:

@@ -39,4 +39,6 @@ class OnPolicyLoop:
             carry = act.carry
             rollout.add(collector.step(act.action), act)
         refresh(self.steps)
-        return algorithm.update(rollout) | collector.metrics()
+        # Under NEXT_STEP autoreset a very short rollout may hold nothing but resets.
+        learned = algorithm.update(rollout) if rollout.real.any() else {}
+        return learned | collector.metrics()

@@ -1,0 +1,101 @@
+"""What a caller of `predict` gives: observations, masks and a policy's state, checked and as a policy takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rl_training.ops.observations import pack
+from rl_training.runtime.spaces import allows_an_action, flat_mask
+from rl_training.types import Array, ObsPart, SpaceInfo, UserError
+
+
+def policy_rows(obs: Any, masks: Any, info: SpaceInfo) -> tuple[Array, bool]:
+    """Observations as a policy takes them `[B, ...]`, and whether there was only one."""
+    if isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], Mapping):
+        raise UserError("obs: is what reset gives, an observation and its info; pass the first of the two")
+    parts = info.parts or (ObsPart("", info.obs_shape, info.obs_dtype),)
+    entries = obs if isinstance(obs, Mapping) else {"": _one_hot(obs, info.obs_choices)}
+    if entries.keys() != {part.name for part in parts}:
+        raise UserError(f"obs: has {', '.join(map(repr, entries))}; must have {', '.join(repr(p.name) for p in parts)}")
+    arrays = {part.name: _array(entries[part.name], part) for part in parts}
+    extra = {arrays[part.name].ndim - len(part.shape) for part in parts}
+    for part in parts:
+        shape = arrays[part.name].shape
+        if shape[len(shape) - len(part.shape) :] != part.shape or extra not in ({0}, {1}):
+            raise UserError(f"{_key(part)}: has shape {shape}; must be {part.shape}, or a batch")
+    single = extra == {0}
+    batch = {name: array[None] if single else array for name, array in arrays.items()}
+    count = len(next(iter(batch.values())))
+    if len({len(array) for array in batch.values()}) > 1:
+        lengths = ", ".join(f"{name!r} {len(array)}" for name, array in batch.items())
+        raise UserError(f"obs: its entries are batches of different lengths ({lengths})")
+    allowed = _allowed(masks, count, info)
+    if not info.packed:
+        return batch[""], single
+    packed = [
+        pack({name: array[i] for name, array in batch.items()}, allowed[i], parts, info.mask_size) for i in range(count)
+    ]
+    return np.stack(packed), single
+
+
+def check_state(state: Any, count: int) -> None:
+    """A state is of the batch that it came from: what has rows in it has as many as there are observations."""
+    if isinstance(state, Mapping):
+        state = list(state.values())
+    if isinstance(state, (list, tuple)):
+        for item in state:
+            check_state(item, count)
+        return
+    shape: Sequence[int] = getattr(state, "shape", ())
+    if len(shape) and shape[0] != count:
+        raise UserError(
+            f"state: is that of {shape[0]} observations, but there are {count} now; give None to start anew"
+        )
+
+
+def _key(part: ObsPart) -> str:
+    return f"obs.{part.name}" if part.name else "obs"
+
+
+def _array(value: Any, part: ObsPart) -> Array:
+    try:
+        return np.asarray(value, dtype=part.dtype)
+    except (TypeError, ValueError):
+        raise UserError(f"{_key(part)}: is a {type(value).__name__}, not numbers of shape {part.shape}") from None
+
+
+def _allowed(masks: Any, count: int, info: SpaceInfo) -> list[Array] | list[None]:
+    """The mask of every observation."""
+    if masks is None:
+        return [None] * count
+    if not info.mask_size:
+        raise UserError(
+            "action_masks: the agent was trained without masks: its environment gives no info['action_mask']"
+        )
+    rows = [flat_mask(masks)] if count == 1 else [flat_mask(mask) for mask in masks]
+    sizes = [row.size for row in rows]
+    if sizes != [info.mask_size] * count:
+        wanted = f"{info.mask_size} entries" if count == 1 else f"{info.mask_size} for each of {count} observations"
+        raise UserError(f"action_masks: has {', '.join(map(str, sizes))} entries; must have {wanted}")
+    if not all(allows_an_action(row, info.action_counts) for row in rows):
+        raise UserError("action_masks: allows no action at all")
+    return rows
+
+
+def _one_hot(obs: Any, choices: tuple[int, int] | None) -> Any:
+    """What the policy sees of the numbers of a Discrete space; anything else passes through."""
+    if choices is None:
+        return obs
+    numbers = np.asarray(obs)
+    if numbers.ndim > 1 or not np.issubdtype(numbers.dtype, np.integer):
+        return numbers
+    first, count = choices
+    if numbers.shape == (count,) and numbers.min() == 0 and numbers.sum() == 1:
+        return numbers  # it is one already
+    if ((numbers < first) | (numbers >= first + count)).any():
+        raise UserError(f"obs={obs!r}: must be from {first} to {first + count - 1}")
+    rows: Array = np.eye(count, dtype=np.float32)[numbers - first]
+    return rows
