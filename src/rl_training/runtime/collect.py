@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from rl_training.ops.kernels.checks import all_finite
 from rl_training.ops.observations import Unpacker
 from rl_training.runtime.envs import reset_each
 from rl_training.runtime.journal import Forgetful, keep_state_of
@@ -76,7 +77,7 @@ class Collector:
     def step(self, action: Array) -> Step:
         """Take the policy's actions `[B, ...]`."""
         obs, sent = self.obs, self._scale(action)
-        if self._continuous and not np.isfinite(sent.sum()):
+        if self._continuous and not all_finite(sent):
             raise UserError(f"training diverged at step {self.steps} (the policy's action is nan); lower learning_rate")
         self._keeper.record(sent)
         self._raw, raw_reward, terminated, truncated, infos = self.envs.step(sent)
@@ -119,9 +120,8 @@ class Collector:
         return np.array(raw, dtype=self.info.obs_dtype)
 
     def _check(self, reward: Array, obs: Array) -> None:
-        # A sum is one cheap pass; only where it is suspicious is every number looked at.
         numbers = self._unpack.floats(obs) if self._has_numbers else reward
-        if np.isfinite(reward.sum()) and np.isfinite(numbers.sum()):
+        if all_finite(reward) and all_finite(numbers):
             return
         for name, array in (("reward", reward), ("observation", numbers)):
             bad = np.argwhere(~np.isfinite(np.asarray(array, np.float64)))

@@ -45,6 +45,7 @@ def _global_state() -> dict[str, Any]:
         "python": random.getstate(),
         "numpy": [str(kind), torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
         "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
 
 
@@ -54,6 +55,8 @@ def _restore_global_state(state: Mapping[str, Any]) -> None:
     kind, words, *rest = state["numpy"]
     np.random.set_state((kind, words.numpy().astype(np.uint32), *rest))
     torch.set_rng_state(state["torch"])
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
 
 
 @contextmanager

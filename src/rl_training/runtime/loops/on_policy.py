@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyLoopConfig
 from rl_training.data.rollout import Rollout
 from rl_training.runtime.collect import Collector
@@ -40,5 +42,6 @@ class OnPolicyLoop:
             rollout.add(collector.step(act.action), act)
         refresh(self.steps)
         # Under NEXT_STEP autoreset a very short rollout may hold nothing but resets.
-        learned = algorithm.update(rollout) if rollout.real.any() else {}
+        with np.errstate(over="ignore", invalid="ignore"):  # the driver refuses metrics that are no numbers
+            learned = algorithm.update(rollout) if rollout.real.any() else {}
         return learned | collector.metrics()
