@@ -59,6 +59,18 @@ def drafts(folder: Path) -> set[Path]:
     return set(folder.glob("*/checkpoints/.draft-*"))
 
 
+class After:
+    """So many seconds after something has come true, or after this was made."""
+
+    def __init__(self, seconds: float, start: Callable[[], bool] = lambda: True) -> None:
+        self.seconds, self.start, self.since = seconds, start, float("inf")
+
+    def __call__(self) -> bool:
+        if self.since == float("inf") and self.start():
+            self.since = time.monotonic()
+        return time.monotonic() - self.since > self.seconds
+
+
 def kill_when(processes: Any, moment: Callable[[], bool], target: Callable[..., Any], *arguments: Any) -> bool:
     """Start a process and kill it at a moment; says whether it was still at work."""
     process = processes.Process(target=target, args=arguments)
@@ -83,11 +95,14 @@ def test_random_kills_never_leave_a_run_that_cannot_be_resumed(processes: Any, t
         before = [latest(path).meta["step"] for path in unfinished]
         goes_on = bool(unfinished) and chance.random() < 0.7
         job = (resume_training, chance.choice(unfinished)) if goes_on else (train, config)
-        left, deadline = drafts(folder), time.monotonic() + chance.uniform(0.0, 0.8)
-        if goes_on and chance.random() < 0.5:
-            killed = kill_when(processes, lambda left=left: bool(drafts(folder) - left), *job)
-        else:
-            killed = kill_when(processes, lambda deadline=deadline: time.monotonic() > deadline, *job)
+        left, known = drafts(folder), len(visible_runs(folder))
+        moments = [
+            After(chance.uniform(0.0, 0.8)),
+            # However slow the machine is, some runs get as far as this.
+            After(chance.uniform(0.0, 0.2), lambda known=known: len(visible_runs(folder)) > known),
+            lambda left=left: bool(drafts(folder) - left),
+        ]
+        killed = kill_when(processes, chance.choice(moments[::2] if goes_on else moments[:2]), *job)
         kills += killed
         kills_while_writing += killed and bool(drafts(folder) - left)
         for path, step in zip(unfinished, before, strict=True):
