@@ -78,9 +78,7 @@ class RunConfig(ConfigPart):
     keep_checkpoints: int = setting(3, "How many checkpoints are kept, beside the best one.", ge=2)
     log_interval: int = setting(1_000, "Write metrics whenever this many steps have passed.", ge=1)
     output_dir: str = setting("runs", "Folder in which the run's folder is made.")
-    device: str = setting(
-        "auto", "`cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images."
-    )
+    device: str = setting("auto", "`cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.")
     engine: Literal["auto", "autograd"] = setting("auto", "`auto` takes the fast path of small MLPs on a CPU.")
     threads: int = setting(
         1, "Threads of torch and BLAS. More than one pays for wide networks on a quiet machine.", ge=1
