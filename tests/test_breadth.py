@@ -225,6 +225,33 @@ def test_acting_and_judging_leave_dropout_and_batch_statistics_alone() -> None:
     run.close()
 
 
+class TooWide(NoisyNetwork):
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.layers(obs), self.layers(obs)[:, 3]
+
+
+class ColumnOfValues(NoisyNetwork):
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        params, value = super().forward(obs)
+        return params, value[:, None]
+
+
+class OneOutput(NoisyNetwork):
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(obs)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "gave"),
+    [("TooWide", r"\[\(2, 4\), \(2,\)\]"), ("ColumnOfValues", r"\[\(2, 3\), \(2, 1\)\]"), ("OneOutput", "Tensor")],
+)
+def test_a_network_whose_outputs_do_not_fit_the_actions_is_refused(name: str, gave: str) -> None:
+    with pytest.raises(
+        UserError, match=rf"policy parameters \[B, 3\] and values \[B\]; for a batch of 2 it gave {gave}"
+    ):
+        build(tiny_config("ppo", model=f"tests.test_breadth:{name}"))
+
+
 def test_a_rollout_of_nothing_but_resets_is_no_update() -> None:
     """Native CartPole resets in a step of its own: with one step and one environment a rollout may be that step."""
     agent = A2C("CartPole-v1", n_steps=1, num_envs=1, hidden_sizes=[8], eval_episodes=1)

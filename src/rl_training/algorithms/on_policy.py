@@ -134,6 +134,8 @@ class OnPolicyAlgorithm(Algorithm):
         self.device = context.device
         self.policy_rng = context.streams["policy"]
         self.batch_rng = context.streams["batch"]
+        if context.model_factory is not None:
+            self._check_outputs(context)
         self.sde = StateDependentNoise(self.network, self.policy_rng) if context.model.use_sde else None
         self.n_updates = 0
         scaled = self.unpack.float_shape or ()
@@ -141,6 +143,17 @@ class OnPolicyAlgorithm(Algorithm):
         self.reward_normalizer = (
             RewardNormalizer(context.num_envs, cfg.reward_scale_clip) if cfg.normalize_reward else None
         )
+
+    def _check_outputs(self, context: Context) -> None:
+        """Try a user's network on two observations of zeros: what it gives must fit the actions."""
+        wanted = f"policy parameters [B, {self.distribution.param_size}] and values [B]"
+        self.network.eval()
+        with torch.inference_mode():
+            outputs = self.network(self.network_inputs(np.zeros((2, *context.info.obs_shape), context.info.obs_dtype)))
+        pair = isinstance(outputs, tuple) and len(outputs) == 2 and all(isinstance(item, Tensor) for item in outputs)
+        shapes = [tuple(item.shape) for item in outputs] if pair else type(outputs).__name__
+        if shapes != [(2, self.distribution.param_size), (2,)]:
+            raise UserError(f"model={context.model.model!r}: must give {wanted}; for a batch of 2 it gave {shapes}")
 
     def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act:
         rows = self._normalize(obs)

@@ -184,7 +184,10 @@ class Run:
         """Go on under another config, which its folder shows as well."""
         self.config = config
         if self.folder is not None:
-            self.folder.write_config(config.flat())
+            try:
+                self.folder.write_config(config.flat())
+            except OSError as error:
+                raise UserError(f"cannot write to {str(self.folder.path)!r}: {error.strerror or error}") from error
 
     def mistake(self, message: str, word: str, known: Mapping[str, Any]) -> UserError:
         return UserError(f"{message}{suggest(word, known)} (known: {', '.join(sorted(known))})")
