@@ -1,7 +1,7 @@
 """One side of a work in a process of its own, which trains a slice whenever it is asked to.
 
 Parent and child talk in lines: a count goes to the child's standard input, what the slice took comes back as JSON from
-its standard output. As a program this file is the child: `python sides.py WORK SIDE`.
+its standard output. As a program this file is the child: `python sides.py WORK SIDE THREADS`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from pathlib import Path
 from types import TracebackType
 
 from summary import Slice
-from works import WORKS, Advance
+from trainers import Advance
+from works import WORKS
 
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+# What libraries read when they are loaded; the last is JAX's, whose pool is otherwise as large as the machine.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
 
 
 class SideFailed(Exception):
@@ -33,18 +35,18 @@ class Side:
     file there: what it said is only shown if it fails.
     """
 
-    def __init__(self, work: str, name: str, folder: Path) -> None:
+    def __init__(self, work: str, name: str, threads: int, folder: Path) -> None:
         self.name = name
         self._words = folder / "words.txt"
         with self._words.open("w") as words:
             self._child = subprocess.Popen(
-                [sys.executable, str(Path(__file__).resolve()), work, name],
+                [sys.executable, str(Path(__file__).resolve()), work, name, str(threads)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=words,
                 text=True,
                 cwd=folder,
-                env=os.environ | ONE_THREAD,
+                env=os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads)),
             )
 
     def advance(self, count: int) -> Slice:
@@ -89,13 +91,11 @@ def peak_memory() -> int:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def serve(work: str, name: str) -> None:
+def serve(work: str, name: str, threads: str) -> None:
     """The child: build a side, then train a slice for every line that comes in."""
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints must not end up among the replies
-    advance = WORKS[work].sides[name]()
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
+    advance = WORKS[work].build(name, int(threads))
     for line in sys.stdin:
         print(json.dumps(asdict(train_slice(advance, int(line)))), file=replies, flush=True)
 

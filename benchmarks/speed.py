@@ -1,4 +1,4 @@
-"""Ours and a peer on the same work, with one thread each, in turns: `python benchmarks/speed.py ppo_cartpole`."""
+"""Ours and its peers on the same work, with one thread each, in turns: `python benchmarks/speed.py ppo_cartpole`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from works import OURS, PEERS, WORKS, Work
 QUIET = 0.95
 
 
-def measure(name: str, sides: Sequence[str], count: int, rounds: int) -> dict[str, list[Slice]]:
+def measure(name: str, sides: Sequence[str], count: int, rounds: int, threads: int) -> dict[str, list[Slice]]:
     """Slices of every side, in turns: one process trains, the others wait for their line."""
     with ExitStack() as stack:
         processes = []
         for side in sides:
             say(f"{side}: building, and one slice to warm up")
             folder = Path(stack.enter_context(TemporaryDirectory()))
-            process = stack.enter_context(Side(name, side, folder))
+            process = stack.enter_context(Side(name, side, threads, folder))
             process.advance(count)
             processes.append(process)
         slices: dict[str, list[Slice]] = {side: [] for side in sides}
@@ -64,11 +64,12 @@ def choose_peers(work: Work, wanted: Sequence[str] | None) -> list[str]:
     return chosen
 
 
-def report(name: str, work: Work, count: int, slices: dict[str, list[Slice]]) -> str:
+def report(name: str, work: Work, count: int, threads: int, slices: dict[str, list[Slice]]) -> str:
     """The result for a reader."""
     rounds = f"{len(slices[OURS])} round{'s' if len(slices[OURS]) > 1 else ''}"
+    pace = f"{rounds} of {count:,} {work.unit}, {'one thread' if threads == 1 else f'{threads} threads'}"
     paragraphs = [
-        f"{name}: {work.summary}\n{rounds} of {count:,} {work.unit}, one thread",
+        "\n".join(filter(None, [f"{name}: {work.summary}", work.note, pace])),
         rates_table(slices),
         *(ratios_table(slices[OURS], slices[peer], peer) for peer in slices if peer != OURS),
     ]
@@ -77,7 +78,7 @@ def report(name: str, work: Work, count: int, slices: dict[str, list[Slice]]) ->
     return "\n\n".join(paragraphs)
 
 
-def record(name: str, work: Work, count: int, slices: dict[str, list[Slice]]) -> dict[str, Any]:
+def record(name: str, work: Work, count: int, threads: int, slices: dict[str, list[Slice]]) -> dict[str, Any]:
     """The result for a program: every slice, and what the tables are made of."""
     ours = slices[OURS]
     return {
@@ -85,6 +86,7 @@ def record(name: str, work: Work, count: int, slices: dict[str, list[Slice]]) ->
         "summary": work.summary,
         "unit": work.unit,
         "slice_size": count,
+        "threads": threads,
         "machine": {"platform": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version()},
         "versions": versions(list(slices)),
         "sides": {side: [asdict(piece) for piece in pieces] for side, pieces in slices.items()},
@@ -133,6 +135,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="the works, and the peers that have an entry for each")
     parser.add_argument("--rounds", type=positive, default=5, help="slices of every side (5)")
     parser.add_argument("--steps", type=positive, help="units in a slice (the work's own size)")
+    parser.add_argument("--threads", type=positive, default=1, help="threads of every side (1)")
     parser.add_argument("--peers", type=peer_names, help="names with commas between, or none (all of the work)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every slice and the ratios to a file")
     options = parser.parse_args(arguments)
@@ -155,10 +158,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     work = WORKS[options.work]
     count = options.steps or work.slice_size
-    slices = measure(options.work, [OURS, *choose_peers(work, options.peers)], count, options.rounds)
-    print(report(options.work, work, count, slices))
+    sides = [OURS, *choose_peers(work, options.peers)]
+    slices = measure(options.work, sides, count, options.rounds, options.threads)
+    print(report(options.work, work, count, options.threads, slices))
     if options.json is not None:
-        options.json.write_text(json.dumps(record(options.work, work, count, slices), indent=2) + "\n")
+        found = record(options.work, work, count, options.threads, slices)
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
 
 
 if __name__ == "__main__":

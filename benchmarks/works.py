@@ -1,8 +1,6 @@
-"""The works: what is trained, in which unit it is counted, and how each side does it.
+"""The works: what is trained, in which unit it is counted, and who takes part. A new work is one entry of WORKS.
 
-A side is a function that builds everything and gives `advance(count) -> done`: it trains for at least `count` units and
-says how many it did. Training is all it does: no evaluation, no checkpoints, no files. Libraries are imported inside of
-it, so that a process loads one side only. A new work is one entry of WORKS, a new peer one of PEERS.
+This file loads no library: a side does so in a process of its own.
 """
 
 from __future__ import annotations
@@ -12,11 +10,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-Advance = Callable[[int], int]
+from trainers import STEPS, UPDATES, Advance, ours, sb3_off_policy, sb3_on_policy
 
 OURS = "ours"
 # The module and the package of every library that we are compared with.
-PEERS = {"sb3": ("stable_baselines3", "stable-baselines3")}
+PEERS = {
+    "sb3": ("stable_baselines3", "stable-baselines3"),
+    "sb3_contrib": ("sb3_contrib", "sb3-contrib"),
+    "sb3_like": ("stable_baselines3", "stable-baselines3"),  # parts of the library in a loop of this folder
+    "sbx": ("sbx", "sbx-rl"),
+}
+
+Sides = Mapping[str, Callable[..., Advance]]
+MUJOCO = {"mujoco": "pip install 'rl-training[mujoco]'"}
 
 
 @dataclass(frozen=True)
@@ -25,59 +31,46 @@ class Work:
 
     summary: str
     slice_size: int  # units between two looks at the clock; some seconds of the slowest side
-    sides: Mapping[str, Callable[[], Advance]]  # "ours" and names of PEERS
-    unit: str = "environment steps"
+    sides: Sides  # "ours" and names of PEERS
+    unit: str = STEPS
     needs: Mapping[str, str] = field(default_factory=dict)  # modules that every side needs, and what installs them
+    note: str | None = None  # what is not the same on all sides
 
     @property
     def peers(self) -> list[str]:
         return [name for name in self.sides if name != OURS]
 
-
-def ours(algo: str, env_id: str, num_envs: int, hidden_sizes: list[int], **settings: Any) -> Advance:
-    """The training loop of a run without the callbacks that judge, log and save."""
-    from rl_training.experiment.config import load_config
-    from rl_training.runtime.train import build
-
-    common = {"algo": algo, "env_id": env_id, "num_envs": num_envs, "hidden_sizes": hidden_sizes}
-    run = build(load_config(common | {"activation": "tanh", "device": "cpu", "threads": 1} | settings))
-    run.start()
-
-    def advance(count: int) -> int:
-        before = run.steps
-        while run.steps - before < count:
-            run.advance()
-        return run.steps - before
-
-    return advance
+    def build(self, side: str, threads: int) -> Advance:
+        return self.sides[side](unit=self.unit, threads=threads)
 
 
-def sb3_on_policy(algo: str, env_id: str, num_envs: int, hidden_sizes: list[int], **settings: Any) -> Advance:
-    """PPO or A2C of Stable-Baselines3, whose default activation is tanh, on its own vector environment."""
-    import stable_baselines3
-    from stable_baselines3.common.env_util import make_vec_env
-
-    model = getattr(stable_baselines3, algo.upper())(
-        "MlpPolicy",
-        make_vec_env(env_id, n_envs=num_envs, seed=0),
-        policy_kwargs={"net_arch": hidden_sizes},
-        device="cpu",
-        seed=0,
-        **settings,
-    )
-
-    def advance(count: int) -> int:
-        before = model.num_timesteps
-        model.learn(count, reset_num_timesteps=False)
-        return int(model.num_timesteps - before)
-
-    return advance
-
-
-def on_policy(**settings: Any) -> dict[str, Callable[[], Advance]]:
+def on_policy(**settings: Any) -> Sides:
     """Both sides with the same settings: their names are the same in both libraries, and so are the other defaults."""
-    return {OURS: partial(ours, **settings), "sb3": partial(sb3_on_policy, **settings)}
+    return {OURS: partial(ours, activation="tanh", **settings), "sb3": partial(sb3_on_policy, **settings)}
 
+
+def off_policy(own: Mapping[str, Mapping[str, Any]], **settings: Any) -> Sides:
+    """Every side with the same settings, by our names, and with some that only it has."""
+    return {side: partial(ours if side == OURS else sb3_off_policy, **mine, **settings) for side, mine in own.items()}
+
+
+def hopper(own: Mapping[str, Mapping[str, Any]], **changes: Any) -> Sides:
+    """What the works on Hopper-v5 have in common: one environment, and an update of 256 rows for every step."""
+    common = {
+        "env_id": "Hopper-v5",
+        "num_envs": 1,
+        "hidden_sizes": [256, 256],
+        "learning_rate": 3e-4,
+        "buffer_size": 1_000_000,
+        "learning_starts": 200,
+        "batch_size": 256,
+        "train_every": 1,
+        "updates_per_step": 1,
+    }
+    return off_policy(own, **(common | changes))
+
+
+SB3_SAC, SBX_SAC = {"trainer": "stable_baselines3:SAC"}, {"trainer": "sbx:SAC"}
 
 WORKS = {
     "ppo_cartpole": Work(
@@ -110,6 +103,93 @@ WORKS = {
             n_epochs=10,
             batch_size=64,
         ),
-        needs={"mujoco": "pip install 'rl-training[mujoco]'"},
+        needs=MUJOCO,
+    ),
+    "dqn_cartpole": Work(
+        "DQN on CartPole-v1: an update of 64 rows after every 4 steps, 64-64 relu",
+        8_000,
+        off_policy(
+            {
+                OURS: {"algo": "dqn", "double_q": False, "dueling": False, "prioritized": False},
+                "sb3": {"trainer": "stable_baselines3:DQN"},
+            },
+            env_id="CartPole-v1",
+            num_envs=1,
+            hidden_sizes=[64, 64],
+            learning_rate=1e-3,
+            buffer_size=100_000,
+            learning_starts=1_000,
+            batch_size=64,
+            train_every=4,
+            updates_per_step=0.25,
+            epsilon=0.05,
+            tau=1.0,
+            target_update_interval=125,
+            max_grad_norm=10.0,
+        ),
+    ),
+    "sac_hopper": Work(
+        "SAC on Hopper-v5: an update of 256 rows after every step, 256-256 relu, learned entropy coefficient",
+        250,
+        hopper({OURS: {"algo": "sac"}, "sb3": SB3_SAC, "sbx": SBX_SAC}, ent_coef="auto"),
+        unit=UPDATES,
+        needs=MUJOCO,
+    ),
+    "sac_small": Work(
+        "SAC on Hopper-v5: an update of 64 rows after every step, 64-64 relu, learned entropy coefficient",
+        800,
+        hopper({OURS: {"algo": "sac"}, "sb3": SB3_SAC}, ent_coef="auto", hidden_sizes=[64, 64], batch_size=64),
+        unit=UPDATES,
+        needs=MUJOCO,
+    ),
+    "td3_hopper": Work(
+        "TD3 on Hopper-v5: an update of 256 rows after every step, 256-256 relu, the actor every second time",
+        400,
+        hopper(
+            {
+                OURS: {"algo": "td3"},
+                "sb3": {"trainer": "stable_baselines3:TD3"},
+                "sbx": {"trainer": "sbx:TD3"},
+            },
+            policy_delay=2,
+            noise_std=0.1,
+        ),
+        unit=UPDATES,
+        needs=MUJOCO,
+        note="Target networks follow when the actor moves; those of sbx in every update",
+    ),
+    "tqc_hopper": Work(
+        "TQC on Hopper-v5: an update of 256 rows after every step, 2 critics of 25 quantiles, 2 dropped of each, "
+        "256-256 relu",
+        150,
+        hopper(
+            {OURS: {"algo": "tqc"}, "sb3_contrib": {"trainer": "sb3_contrib:TQC"}},
+            ent_coef="auto",
+            n_critics=2,
+            n_quantiles=25,
+            top_quantiles_to_drop=2,
+        ),
+        unit=UPDATES,
+        needs=MUJOCO,
+    ),
+    "redq_hopper": Work(
+        "REDQ on Hopper-v5: 20 updates of 256 rows after every step, 10 critics, targets from 2 of them, 256-256 relu, "
+        "the actor once for every step",
+        100,
+        hopper(
+            {
+                OURS: {"algo": "redq", "subset_size": 2, "policy_delay": 20},
+                "sb3_like": {"trainer": "sb3_redq:REDQ"},
+                "sb3": SB3_SAC,
+                "sbx": SBX_SAC | {"policy_delay": 20},
+            },
+            ent_coef="auto",
+            n_critics=10,
+            updates_per_step=20,
+        ),
+        unit=UPDATES,
+        needs=MUJOCO,
+        note="sb3 and sbx have no REDQ: they train SAC with 10 critics and targets from all of them, sb3 the actor in "
+        "every update; sb3_like is REDQ made of sb3's parts",
     ),
 }

@@ -12,8 +12,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, ModelConfig, setting
-from rl_training.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig, OnPolicyLoopConfig
+from rl_training.algorithms.base import AlgorithmSpec, Context, setting
+from rl_training.algorithms.on_policy import (
+    ActorCriticModelConfig,
+    OnPolicyAlgorithm,
+    OnPolicyConfig,
+    OnPolicyLoopConfig,
+)
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatAdam
 from rl_training.ops.policy import standardize
@@ -75,7 +80,7 @@ SPEC = AlgorithmSpec(
     summary="Plain policy gradient",
     config=PlainPGConfig,
     loop=PlainPGLoopConfig,
-    model=ModelConfig,
+    model=ActorCriticModelConfig,
     build=PlainPG,
     capabilities=Capabilities(observations=("vector",), actions=("discrete", "continuous")),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,8 @@ from rl_training.algorithms.base import Algorithm, Context
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm
 from rl_training.data.rollout import Rollout
 from rl_training.experiment.config import load_config
-from rl_training.experiment.registry import REGISTRY
+from rl_training.experiment.fields import settings_of
+from rl_training.experiment.registry import REGISTRY, load_spec
 from rl_training.runtime.envs import describe_spaces
 from rl_training.runtime.rng import make_streams
 from rl_training.runtime.train import Run, build
@@ -25,6 +26,21 @@ from rl_training.types import Act, SpaceInfo, Step
 MODES = (AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 ENGINES = ("auto", "autograd")
 ON_POLICY = [name for name, entry in REGISTRY.items() if entry.family == "on_policy"]
+OFF_POLICY = [name for name, entry in REGISTRY.items() if entry.family == "off_policy"]
+# What keeps a run small; an algorithm takes those that it knows.
+SMALL = {
+    "env_id": "conformance",
+    "num_envs": 2,
+    "eval_episodes": 1,
+    "hidden_sizes": [8],
+    "n_steps": 8,
+    "buffer_size": 1000,
+    "learning_starts": 4,
+    "train_every": 8,
+    "updates_per_step": 0.5,
+    "n_critics": 2,
+    "policy_delay": 2,
+}
 
 
 def boxed(size: int, bound: float = 1000.0) -> gym.spaces.Box:
@@ -129,8 +145,19 @@ class Bandit(StateMachine):
         return 0, self.pays[action], True, False
 
 
+class AnyNumber(gym.ActionWrapper[np.ndarray, np.ndarray, int]):
+    """A machine that takes one number from [-1, 1] and goes on as if it were its first action."""
+
+    def __init__(self, env: gym.Env[np.ndarray, int]) -> None:
+        super().__init__(env)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def action(self, action: np.ndarray) -> int:
+        return 0
+
+
 class ContinuousBandit(gym.Env[np.ndarray, np.ndarray]):
-    """One number to choose from [-2, 6]; 4 pays best. It notes what it was sent."""
+    """One number to choose from [-2, 6]; 4 pays best, and a random one about -1.3. It notes what it was sent."""
 
     def __init__(self) -> None:
         self.observation_space = boxed(1)
@@ -143,7 +170,7 @@ class ContinuousBandit(gym.Env[np.ndarray, np.ndarray]):
 
     def step(self, action: np.ndarray) -> Any:
         self.received.append(float(action[0]))
-        return np.ones(1, np.float32), -((float(action[0]) - 4.0) ** 2), True, False, {}
+        return np.ones(1, np.float32), -(((float(action[0]) - 4.0) / 4.0) ** 2), True, False, {}
 
 
 class Walk(gym.Env[np.ndarray, int]):
@@ -195,10 +222,21 @@ def limited(make: Callable[[], gym.Env[Any, Any]], steps: int) -> Callable[[], g
     return lambda: gym.wrappers.TimeLimit(make(), steps)
 
 
+def playable(algo: str, make: Callable[[], gym.Env[Any, Any]]) -> Callable[[], gym.Env[Any, Any]]:
+    """A machine of two actions in a form that the algorithm can work with."""
+    return make if "discrete" in REGISTRY[algo].capabilities.actions else lambda: AnyNumber(make())
+
+
+def known_settings(algo: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those settings that the algorithm has."""
+    known = settings_of(load_spec(algo))
+    return {name: value for name, value in settings.items() if name in known}
+
+
 def built(algo: str, env_factory: Callable[..., Any] | None, **settings: Any) -> Run:
     """A run in memory that writes nothing to disk, ready to go."""
-    small = {"env_id": "conformance", "hidden_sizes": [8], "n_steps": 8, "num_envs": 2, "eval_episodes": 1}
-    run = build(load_config({"algo": algo, **small, **settings}), env_factory=env_factory)
+    config = {"algo": algo} | known_settings(algo, SMALL) | settings
+    run = build(load_config(config), env_factory=env_factory)
     run.start()
     return run
 
@@ -214,11 +252,20 @@ def trained(algo: str, env_factory: Callable[..., Any] | None, **settings: Any) 
 
 
 def values(run: Run, obs: Any) -> np.ndarray:
-    """What the critic says about observations `[B, ...]`."""
-    return run.algorithm.act(np.asarray(obs, np.float32), explore=True).extras["value"]
+    """What the critic says about observations `[B, ...]`, or about the best known actions for them."""
+    learner: Any = run.algorithm
+    obs = np.asarray(obs, np.float32)
+    if run.config.spec.family == "on_policy":
+        return learner.act(obs, explore=True).extras["value"]
+    with torch.no_grad():
+        if learner.policy == "network":  # which gives the value of every choice
+            return learner.learners["network"].module(torch.from_numpy(obs)).max(dim=1).values.numpy()
+        action = learner.act(obs, explore=False).action
+        judged = learner.learners["critic"].module(torch.from_numpy(obs), torch.from_numpy(action))
+    return judged.mean(dim=(0, 2)).numpy()
 
 
-def algorithm(algo: str, info: SpaceInfo, *, num_envs: int = 2, seed: int = 0, **settings: Any) -> OnPolicyAlgorithm:
+def agent(algo: str, info: SpaceInfo, *, num_envs: int = 2, seed: int = 0, **settings: Any) -> Any:
     """An algorithm without a loop."""
     config = load_config({"algo": algo, "env_id": "none", "hidden_sizes": [8], **settings})
     context = Context(
@@ -231,6 +278,12 @@ def algorithm(algo: str, info: SpaceInfo, *, num_envs: int = 2, seed: int = 0, *
         engine=config.run.engine,
     )
     made: Algorithm = config.spec.build(context)
+    return made
+
+
+def algorithm(algo: str, info: SpaceInfo, **settings: Any) -> OnPolicyAlgorithm:
+    """An on-policy algorithm without a loop."""
+    made = agent(algo, info, **settings)
     assert isinstance(made, OnPolicyAlgorithm)
     return made
 

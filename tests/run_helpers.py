@@ -23,26 +23,38 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rl_training.cli import main
+from rl_training.experiment.fields import settings_of
+from rl_training.experiment.registry import REGISTRY, load_spec
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import Checkpoint, find_checkpoint, read_checkpoint
 from rl_training.runtime.train import WALL_CLOCK
 
 TESTS = Path(__file__).resolve().parent
 
-# 24 environment steps between two updates.
+# 24 environment steps between two phases of learning. An algorithm takes what it knows.
 TINY: dict[str, Any] = {
     "algo": "ppo",
     "env_id": "CartPole-v1",
     "num_envs": 3,
-    "n_steps": 8,
-    "batch_size": 12,
-    "n_epochs": 2,
     "hidden_sizes": [8],
     "total_timesteps": 240,
     "eval_episodes": 2,
     "checkpoint_interval": 96,
     "log_interval": 24,
+    "batch_size": 12,
+    "n_steps": 8,
+    "n_epochs": 2,
+    "buffer_size": 150,
+    "learning_starts": 48,
+    "train_every": 24,
+    "updates_per_step": 0.25,
+    "target_update_interval": 5,
+    "policy_delay": 2,
+    "n_critics": 2,
+    "n_quantiles": 4,
 }
+# Pendulum takes real numbers, and its episodes are long.
+TINY_CONTINUOUS: dict[str, Any] = {"env_id": "Pendulum-v1", "time_limit": 20}
 
 # Everything that remembers something between two steps.
 EVERYTHING_ACTIVE: dict[str, Any] = {
@@ -59,10 +71,11 @@ EVERYTHING_ACTIVE: dict[str, Any] = {
 
 
 def tiny(folder: Path | None = None, **changes: Any) -> dict[str, Any]:
-    """Settings of a run that takes a fraction of a second; A2C has no minibatches."""
-    settings = TINY | changes
-    if settings["algo"] == "a2c":
-        settings = {key: value for key, value in settings.items() if key not in ("batch_size", "n_epochs")}
+    """Settings of a run that takes a fraction of a second; an algorithm of one's own has those of PPO."""
+    algo = changes.get("algo", TINY["algo"])
+    spec = load_spec(algo if algo in REGISTRY else TINY["algo"])
+    base = TINY if "discrete" in spec.capabilities.actions else TINY | TINY_CONTINUOUS
+    settings = {key: value for key, value in base.items() if key in settings_of(spec)} | changes
     return settings if folder is None else settings | {"output_dir": str(folder)}
 
 
@@ -113,7 +126,7 @@ def checkpoint_names(run_dir: str | Path) -> list[str]:
 
 
 def run_differences(left: str | Path, right: str | Path) -> list[str]:
-    """Where two runs differ: weights, optimiser, normalisers, generators, environments, callbacks and metrics."""
+    """Where two runs differ: weights, optimiser, generators, environments, memories, callbacks and metrics."""
     a, b = latest(left), latest(right)
     # The length of metrics.jsonl in bytes depends on how many digits the seconds have.
     for checkpoint in (a, b):
@@ -122,10 +135,19 @@ def run_differences(left: str | Path, right: str | Path) -> list[str]:
         *differences(a.policy, b.policy, "policy"),
         *differences(a.state, b.state, "state"),
         *differences(a.envs, b.envs, "envs"),
+        *differences(memory_contents(a), memory_contents(b), "memory"),
         *differences(a.meta["eval"], b.meta["eval"], "meta.eval"),
         *differences(a.meta["resume"], b.meta["resume"], "meta.resume"),
         *differences(metrics_rows(left), metrics_rows(right), "metrics"),
     ]
+
+
+def memory_contents(checkpoint: Checkpoint) -> dict[str, list[torch.Tensor]]:
+    """A copy of the large arrays that a checkpoint holds, chunk by chunk."""
+    return {
+        name: [torch.from_numpy(np.array(chunk)) for chunk in array.chunks()]
+        for name, array in checkpoint.memory.items()
+    }
 
 
 def training_differences(left: Checkpoint, right: Checkpoint) -> list[str]:
@@ -135,6 +157,7 @@ def training_differences(left: Checkpoint, right: Checkpoint) -> list[str]:
         *differences(left.state["algorithm"], right.state["algorithm"], "algorithm"),
         *differences(left.state["rng"], right.state["rng"], "rng"),
         *differences(left.envs, right.envs, "envs"),
+        *differences(memory_contents(left), memory_contents(right), "memory"),
     ]
 
 

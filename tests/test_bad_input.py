@@ -16,6 +16,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from rl_training import Callback, UserError, resume_training, train
 from rl_training.algorithms.a2c import SPEC as A2C_SPEC
@@ -58,6 +59,35 @@ class NotACallback:
 
 def not_a_network(info: Any, config: Any) -> int:
     return 5
+
+
+class ThreeNumbers(torch.nn.Module):
+    """Gives three numbers, whatever it is asked for."""
+
+    def __init__(self, info: Any, config: Any, outputs: int = 3) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(info.obs_shape[0], outputs)
+
+    def forward(self, obs: Any, action: Any = None) -> Any:
+        return self.layer(obs)
+
+
+class WrongActor(torch.nn.Module):
+    def __init__(self, info: Any, config: Any) -> None:
+        super().__init__()
+        self.actor, self.critic = ThreeNumbers(info, config), ThreeNumbers(info, config)
+
+
+class OneForBoth(torch.nn.Module):
+    def __init__(self, info: Any, config: Any) -> None:
+        super().__init__()
+        self.actor = self.critic = ThreeNumbers(info, config)
+
+
+class WrongCritic(torch.nn.Module):
+    def __init__(self, info: Any, config: Any) -> None:
+        super().__init__()
+        self.actor, self.critic = ThreeNumbers(info, config, info.action_size), ThreeNumbers(info, config)
 
 
 class UnboundedActions(Walk):
@@ -204,11 +234,14 @@ def test_an_override_without_a_value_is_one_line(override: str, command: Command
     [
         (
             {"algo": "test_bad_input:DISCRETE_ONLY", "env_id": "Pendulum-v1"},
-            ["cannot work with the continuous actions of Pendulum-v1, only with discrete ones", "ppo or a2c can"],
+            ["cannot work with the continuous actions of Pendulum-v1, only with discrete ones", "ppo or a2c or ddpg"],
         ),
         (
             {"algo": "test_bad_input:CONTINUOUS_ONLY", "env_id": "CartPole-v1", "batch_size": None, "n_epochs": None},
-            ["cannot work with the discrete actions of CartPole-v1, only with continuous ones", "ppo or a2c can"],
+            [
+                "cannot work with the discrete actions of CartPole-v1, only with continuous ones",
+                "ppo or a2c or dqn can",
+            ],
         ),
         ({"env_id": "test_bad_input:UnboundedActions"}, ["actions are unbounded", "RescaleAction"]),
         ({"env_id": "test_bad_input:TextActions"}, ["actions of Text are not supported"]),
@@ -220,6 +253,31 @@ def test_spaces_that_do_not_fit_are_one_line(
 ) -> None:
     settings = {key: value for key, value in tiny(**changes).items() if value is not None}
     refused(command("train", settings["algo"], *as_overrides(settings)), *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("algo", "changes", "words"),
+    [
+        ("redq", {"subset_size": 3}, ["subset_size=3: there are only n_critics=2 to choose from"]),
+        ("tqc", {"top_quantiles_to_drop": 4}, ["top_quantiles_to_drop=4: must be below n_quantiles=4"]),
+        ("sac", {"ent_coef": -1}, ["ent_coef", "-1 is neither a number of at least 0, nor 'auto'"]),
+        ("sac", {"ent_coef": "auto_x"}, ["ent_coef", "'auto_x' is neither"]),
+        ("sac", {"env_id": "CartPole-v1"}, ["cannot work with the discrete actions", "ppo or a2c or dqn can"]),
+        ("dqn", {"env_id": "Pendulum-v1"}, ["cannot work with the continuous actions", "only with discrete ones"]),
+        ("td3", {"tau": 2}, ["tau=2: must be at most 1"]),
+        ("dqn", {"model": "test_bad_input:ThreeNumbers"}, ["must give values [B, 2]", "it gave (2, 3)"]),
+        ("sac", {"model": "test_bad_input:ThreeNumbers"}, ["must have the modules 'actor' and 'critic'"]),
+        ("sac", {"model": "test_bad_input:WrongActor"}, ["actor(obs) must give [B, 2]", "it gave (2, 3)"]),
+        ("td3", {"model": "test_bad_input:OneForBoth"}, ["'actor' and 'critic' must not share parameters"]),
+        ("ddpg", {"model": "test_bad_input:WrongCritic"}, ["critic(obs, action) must give [critics, B, 1]", "(2, 3)"]),
+    ],
+)
+def test_what_only_the_network_or_the_environment_can_tell_is_one_line(
+    algo: str, changes: dict[str, Any], words: list[str], command: Command, tmp_path: Path
+) -> None:
+    settings = tiny(algo=algo, **changes)
+    refused(command("train", algo, *as_overrides(settings)), *words)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -522,10 +580,10 @@ def test_a_real_limit_on_the_size_of_files(tmp_path: Path) -> None:
         "    def on_step(self, run, metrics):\n"
         "        if run.steps > 100:\n"
         "            resource.setrlimit(resource.RLIMIT_FSIZE, (2_500, 2_500))\n"
-        "from rl_training.runtime import train as driver\n"
-        "import rl_training.cli as cli\n"
-        "cli._display = Limits\n"
-        "cli.main()\n"
+        "from rl_training.cli import main\n"
+        "from rl_training.runtime import loggers\n"
+        "loggers.ProgressDisplay = Limits\n"
+        "main()\n"
     )
     settings = tiny(tmp_path / "runs", checkpoint_interval=48, log_interval=100_000)
     done = subprocess.run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import shlex
@@ -10,27 +9,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rl_training.runtime.train import Run
+from benchmark_helpers import BENCHMARKS, sides, speed, summary, works
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 README = (BENCHMARKS / "README.md").read_text()
-
-
-def load(name: str) -> ModuleType:
-    """A module of the benchmarks, found as it is when they are run: in their own folder."""
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-
-
-speed, sides, summary, works = map(load, ("speed", "sides", "summary", "works"))
 Slice = summary.Slice
 
 # Rounds in which we did 100, 200 and 300 units per second, and the peer 50, 40 and 100; twice that per CPU second for
@@ -93,18 +78,25 @@ def test_table_of_ratios() -> None:
 
 def test_report_says_what_was_done_and_that_the_machine_was_busy() -> None:
     work = works.Work("Some training", 5, {}, unit="updates")
-    alone = speed.report("some_work", work, 1000, {"ours": OURS})
+    alone = speed.report("some_work", work, 1000, 1, {"ours": OURS})
     assert alone.startswith("some_work: Some training\n3 rounds of 1,000 updates, one thread\n\n")
     assert "busy" not in alone
     assert "ours /" not in alone
-    both = speed.report("some_work", work, 1000, {"ours": OURS, "sb3": PEER})
+    both = speed.report("some_work", work, 1000, 1, {"ours": OURS, "sb3": PEER})
     assert summary.ratios_table(OURS, PEER, "sb3") in both
     assert both.endswith("The machine was busy with other work: read the numbers per CPU second.")
 
 
+def test_report_says_how_many_threads_and_what_differs() -> None:
+    work = works.Work("Some training", 5, {}, note="The peer has no such thing")
+    found = speed.report("some_work", work, 1000, 2, {"ours": OURS})
+    head = "some_work: Some training\nThe peer has no such thing\n3 rounds of 1,000 environment steps, 2 threads\n\n"
+    assert found.startswith(head)
+
+
 def test_record_has_every_slice_and_the_ratios() -> None:
     work = works.Work("Some training", 5, {})
-    found = json.loads(json.dumps(speed.record("some_work", work, 1000, {"ours": OURS, "sb3": PEER})))
+    found = json.loads(json.dumps(speed.record("some_work", work, 1000, 2, {"ours": OURS, "sb3": PEER})))
     assert found["sides"]["sb3"][1] == {"count": 120, "wall": 3.0, "cpu": 1.5, "peak": 1_234_000_000}
     assert found["ratios"] == {
         "sb3": {
@@ -113,14 +105,15 @@ def test_record_has_every_slice_and_the_ratios() -> None:
         }
     }
     assert set(found["versions"]) == {"rl-training", "stable-baselines3", "torch", "numpy", "gymnasium"}
-    assert found["slice_size"] == 1000
+    assert (found["slice_size"], found["threads"]) == (1000, 2)
 
 
 def test_sides_take_turns_after_their_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, int]] = []
 
     class FakeSide:
-        def __init__(self, work: str, name: str, folder: Path) -> None:
+        def __init__(self, work: str, name: str, threads: int, folder: Path) -> None:
+            assert (work, threads) == ("some_work", 3)
             self.name = name
 
         def advance(self, count: int) -> Any:
@@ -134,7 +127,7 @@ def test_sides_take_turns_after_their_warm_up(monkeypatch: pytest.MonkeyPatch) -
             calls.append((f"{self.name} ends", 0))
 
     monkeypatch.setattr(speed, "Side", FakeSide)
-    slices = speed.measure("some_work", ["ours", "sb3"], 10, rounds=2)
+    slices = speed.measure("some_work", ["ours", "sb3"], 10, rounds=2, threads=3)
     warm_up, turn = [("ours", 10), ("sb3", 10)], [("ours", 10), ("sb3", 10)]
     assert calls == [*warm_up, *turn, *turn, ("sb3 ends", 0), ("ours ends", 0)]
     # The warm-up, calls 1 and 2, is in no result.
@@ -180,6 +173,7 @@ def test_peer_without_an_entry_is_said_plainly(capsys: pytest.CaptureFixture[str
         ("ppo_cartpol", "invalid choice: 'ppo_cartpol'"),
         ("ppo_cartpole --peers sb4", "'sb4' is unknown (known: sb3"),
         ("ppo_cartpole --rounds 0", "--rounds: invalid"),
+        ("ppo_cartpole --threads 0", "--threads: invalid"),
         ("ppo_cartpole --json nowhere/file.json", "nowhere/file.json: there is no such folder"),
     ],
 )
@@ -202,70 +196,42 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     listed = capsys.readouterr().out
     assert [line for line in listed.splitlines() if not line.startswith(" ")] == list(works.WORKS)
     assert listed.count("peers: sb3") == len(works.WORKS)
+    assert listed.endswith("  peers: sb3_like, sb3, sbx\n")
 
 
-@pytest.mark.parametrize(
-    ("name", "rollout", "resets"),
-    [("ppo_cartpole", 1024, True), ("a2c_cartpole", 40, True), ("ppo_halfcheetah", 2048, False)],
-)
-def test_ours_does_one_rollout_at_a_time(
-    name: str, rollout: int, resets: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """CartPole's native form spends some rows on resets, which are not steps."""
-    if name == "ppo_halfcheetah":
-        pytest.importorskip("mujoco")
-    monkeypatch.chdir(tmp_path)  # MuJoCo writes its log where it is started
-    rollouts: list[int] = []
-    step = Run.advance
-    monkeypatch.setattr(Run, "advance", lambda run: (step(run), rollouts.append(run.steps - run.previous_steps)))
-    advance = works.WORKS[name].sides["ours"]()
-    assert advance(1) == rollouts[0]
-    assert rollout // 2 < rollouts[0] <= rollout if resets else rollouts == [rollout]
-    # What was done before does not count towards the next slice.
-    assert advance(rollout + 1) == sum(rollouts[1:]) > rollout
-
-
-@pytest.mark.parametrize("name", list(works.WORKS))
-def test_peer_has_the_same_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a stand-in for the library, which notes what it is asked for."""
-    asked: dict[str, Any] = {}
-
-    class Model:
-        def __init__(self, policy: str, envs: Any, **settings: Any) -> None:
-            self.num_timesteps = 7
-            asked.update(settings, policy=policy, envs=envs)
-
-        def learn(self, count: int, *, reset_num_timesteps: bool) -> None:
-            assert not reset_num_timesteps
-            self.num_timesteps += count + 1
-
-    library = SimpleNamespace(PPO=None, A2C=None)
-    setattr(library, name.split("_")[0].upper(), Model)
-    env_util = SimpleNamespace(make_vec_env=lambda env_id, n_envs, seed: (env_id, n_envs))
-    monkeypatch.setitem(sys.modules, "stable_baselines3", library)
-    monkeypatch.setitem(sys.modules, "stable_baselines3.common", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "stable_baselines3.common.env_util", env_util)
-    advance = works.WORKS[name].sides["sb3"]()
-    assert advance(100) == 101
-    mine = dict(works.WORKS[name].sides["ours"].keywords)
-    assert asked["envs"] == (mine.pop("env_id"), mine.pop("num_envs"))
-    assert asked["policy_kwargs"] == {"net_arch": mine.pop("hidden_sizes")}
-    assert asked["device"] == "cpu"
-    del mine["algo"]
-    assert mine.items() <= asked.items()
-
-
-def test_child_has_one_thread_of_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[dict[str, str]] = []
+@pytest.mark.parametrize("threads", [1, 2])
+def test_child_has_so_many_threads_of_everything(threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[list[str], dict[str, str]]] = []
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
-    monkeypatch.setattr(sides.subprocess, "Popen", lambda *command, env, **rest: started.append(env))
-    sides.Side("ppo_cartpole", "ours", tmp_path)
-    threads = {name: value for name, value in started[0].items() if name.endswith("NUM_THREADS")}
-    assert threads.items() >= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}.items()
+    monkeypatch.setattr(sides.subprocess, "Popen", lambda command, env, **rest: started.append((command, env)))
+    sides.Side("ppo_cartpole", "ours", threads, tmp_path)
+    command, env = started[0]
+    assert command[2:] == ["ppo_cartpole", "ours", str(threads)]
+    for library in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC"):
+        assert env[library] == str(threads)
+
+
+def test_child_builds_its_side_with_so_many_threads() -> None:
+    code = """if True:
+        import sides
+
+        class Work:
+            def build(self, side, threads):
+                print("words of a library")
+                return lambda count: count * threads
+
+        sides.WORKS = {"some_work": Work()}
+        sides.serve("some_work", "ours", "2")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], input="3\n50\n", cwd=BENCHMARKS, capture_output=True, text=True, check=True
+    )
+    assert [json.loads(line)["count"] for line in done.stdout.splitlines()] == [6, 100]
+    assert done.stderr == "words of a library\n"
 
 
 def test_failed_side_says_why(tmp_path: Path) -> None:
-    with pytest.raises(sides.SideFailed) as failure, sides.Side("no_such_work", "ours", tmp_path) as side:
+    with pytest.raises(sides.SideFailed) as failure, sides.Side("no_such_work", "ours", 1, tmp_path) as side:
         side.advance(1)
     assert "ours ended with exit code 1; it said:\nTraceback" in str(failure.value)
     assert "KeyError: 'no_such_work'" in str(failure.value)
@@ -312,7 +278,12 @@ def test_readme_names_works_that_are_there(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(commands) >= len(works.WORKS)
     named = {speed.parse(shlex.split(command)).work for command in commands if "--list" not in command}
     assert named == set(works.WORKS)
-    assert set(re.findall(r"^\| `(\w+)` \|", README, flags=re.MULTILINE)) == set(works.WORKS)
+
+
+def test_readme_has_every_work_with_its_unit_and_peers() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|.*\| ([a-z ]+) \| ([^|]*) \|$", README, flags=re.MULTILINE)
+    found = {name: (unit, re.findall(r"`(\w+)`", peers)) for name, unit, peers in rows}
+    assert found == {name: (work.unit, work.peers) for name, work in works.WORKS.items()}
 
 
 def test_requirements_name_every_peer() -> None:

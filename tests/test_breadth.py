@@ -102,12 +102,12 @@ def test_normalising_dict_observations_scales_numbers_and_leaves_images_and_mask
     run.advance()
     algorithm: Any = run.algorithm
     rows = run.loop.collector.obs  # type: ignore[attr-defined]
-    scaled = algorithm._normalize(rows)
-    before, after = algorithm.unpack.inputs(rows), algorithm.unpack.inputs(scaled)
+    scaled = algorithm.observer.scaled(rows)
+    before, after = algorithm.observer.arrays(rows), algorithm.observer.arrays(scaled)
     assert not np.array_equal(before["numbers"], after["numbers"])
     np.testing.assert_array_equal(before["image"], after["image"])
-    np.testing.assert_array_equal(algorithm.unpack.mask(rows), algorithm.unpack.mask(scaled))
-    assert algorithm.obs_normalizer.moments.mean.shape == (3,)
+    np.testing.assert_array_equal(algorithm.observer.mask(rows), algorithm.observer.mask(scaled))
+    assert algorithm.observer.normalizer.moments.mean.shape == (3,)
     run.close()
 
 

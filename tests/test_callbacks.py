@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from conformance import OFF_POLICY
 from rl_training import PPO, Callback, UserError, resume_training, train
 from rl_training.experiment.config import load_config
+from rl_training.experiment.registry import REGISTRY
 from rl_training.experiment.settings import EarlyStoppingRule
 from rl_training.runtime import run as run_module
 from rl_training.runtime.callbacks import EarlyStopping, Evaluate, Log, Save, crossed
@@ -19,6 +21,8 @@ from run_helpers import Pulled, PullPlug, Recording, latest, metrics_rows, tiny
 
 # Synchronous environments give every update the same number of steps: 24.
 STEADY = tiny(vectorization="sync")
+EVERY_ALGORITHM = pytest.mark.parametrize("algo", REGISTRY)
+EVERY_OFF_POLICY = pytest.mark.parametrize("algo", OFF_POLICY)
 
 
 class Scripted(Callback):
@@ -58,10 +62,13 @@ def test_a_cadence_fires_when_the_clock_crosses_a_multiple(
     assert crossed(before, now, interval) is expected
 
 
-def test_evaluations_and_checkpoints_come_at_crossings_though_no_step_hits_a_multiple(tmp_path: Path) -> None:
+@EVERY_ALGORITHM
+def test_evaluations_and_checkpoints_come_at_crossings_though_no_step_hits_a_multiple(
+    algo: str, tmp_path: Path
+) -> None:
     """Steps are multiples of 24; of the intervals, 50 and 70, none is ever hit exactly before the end."""
     recording = Recording()
-    config = STEADY | {"eval_interval": 50, "checkpoint_interval": 70, "log_interval": 100}
+    config = tiny(algo=algo, vectorization="sync", eval_interval=50, checkpoint_interval=70, log_interval=100)
     train(config, run_dir=tmp_path / "run", callbacks=[recording])
     assert recording.at("step") == list(range(24, 264, 24))
     assert recording.at("eval") == [72, 120, 168, 216, 240]
@@ -182,10 +189,15 @@ def test_min_steps_holds_every_stop_back(tmp_path: Path) -> None:
     assert stopped(tmp_path / "b", {"target_value": 1, "min_steps": 120}, 1.0)["step"] == 120
 
 
-def test_target_value(tmp_path: Path) -> None:
-    result = stopped(tmp_path, {"target_value": 5}, 1.0, 4.9, 5.0)
-    assert result["step"] == 24 * 3
+@EVERY_ALGORITHM
+def test_target_value(algo: str, tmp_path: Path) -> None:
+    config = tiny(algo=algo, vectorization="sync", eval_interval=24, early_stopping={"target_value": 5})
+    recording = Recording()
+    result = train(config, run_dir=tmp_path / "run", callbacks=[Scripted(1.0, 4.9, 5.0), recording])
+    assert recording.at("step") == [24, 48, 72], "the loop went on"
     assert result.stop_reason == "early_stopping: eval_return_mean reached 5"
+    trainer = latest(tmp_path / "run").state["trainer"]
+    assert (trainer["should_stop"], trainer["stop_reason"]) == (True, result.stop_reason)
 
 
 def test_sustained_wants_the_target_in_a_row(tmp_path: Path) -> None:
@@ -228,6 +240,28 @@ def test_an_unknown_metric_is_said_with_what_is_known(tmp_path: Path) -> None:
     assert "early_stopping.metric='entropyy': no such metric; did you mean 'entropy'?" in message
     assert "eval_return_best" in message
     assert f"The last good checkpoint is {tmp_path / 'run' / 'checkpoints' / 'step_0'}" in message
+
+
+@EVERY_OFF_POLICY
+def test_a_metric_of_updates_is_waited_for_until_there_is_one(algo: str, tmp_path: Path) -> None:
+    """Two evaluations come before the first update; the patience of one begins after the third."""
+    config = tiny(algo=algo, vectorization="sync", eval_interval=24)
+    rules = {"metric": "q_mean", "patience": 1, "min_delta": 1e9}
+    result = train(config | {"early_stopping": rules}, run_dir=tmp_path / "run", callbacks=[Scripted(1.0)])
+    assert result["step"] == 96
+    assert result.stop_reason == "early_stopping: q_mean did not improve in 1 evaluations"
+
+
+def test_an_unknown_metric_is_said_at_the_first_update(tmp_path: Path) -> None:
+    recording = Recording()
+    config = tiny(algo="sac", vectorization="sync", eval_interval=24)
+    with pytest.raises(UserError, match="no such metric; did you mean 'entropy'"):
+        train(
+            config | {"early_stopping": {"metric": "entropyy", "patience": 1}},
+            run_dir=tmp_path / "run",
+            callbacks=[recording],
+        )
+    assert recording.at("step") == [24, 48]
 
 
 @pytest.mark.parametrize(
@@ -322,9 +356,11 @@ class StopsAt(Callback):
             run.request_stop(self.reason)
 
 
-def test_a_callback_can_stop_the_run(tmp_path: Path) -> None:
+@EVERY_ALGORITHM
+def test_a_callback_can_stop_the_run(algo: str, tmp_path: Path) -> None:
     recording = Recording()
-    result = train(STEADY, run_dir=tmp_path / "run", callbacks=[StopsAt(72), recording])
+    config = tiny(algo=algo, vectorization="sync")
+    result = train(config, run_dir=tmp_path / "run", callbacks=[StopsAt(72), recording])
     assert result.stop_reason == "enough"
     assert result["step"] == 72
     assert recording.at("step") == [24, 48, 72]

@@ -17,8 +17,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from conformance import OFF_POLICY
 from rl_training import Callback, UserError, evaluate_checkpoint, resume_training, train
 from rl_training.experiment.config import load_config
+from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime import checkpoint as checkpoints
 from rl_training.runtime.checkpoint import FORMAT_VERSION, find_checkpoint, read_checkpoint, write_checkpoint
 from rl_training.runtime.train import build
@@ -180,6 +182,31 @@ def test_evaluate_checkpoint_is_the_runs_own_evaluation(finished: Path) -> None:
             assert {key: rows[step][key] for key in judged} == judged
             compared += 1
     assert compared >= 2
+
+
+@pytest.mark.parametrize("algo", REGISTRY)
+def test_evaluate_checkpoint_judges_every_algorithm(algo: str, tmp_path: Path) -> None:
+    """From the checkpoint alone it comes to what the run itself came to, at its end and halfway."""
+    config = tiny(algo=algo, vectorization="sync", eval_interval=96, total_timesteps=192, keep_checkpoints=9)
+    result = train(config | {"normalize_obs": True, "learning_rate": 0.01}, run_dir=tmp_path / "run")
+    rows = {row["step"]: row for row in metrics_rows(tmp_path / "run") if "eval_return_mean" in row}
+    for step in (96, 192):
+        judged = evaluate_checkpoint(tmp_path / "run" / "checkpoints" / f"step_{step}")
+        assert {key: rows[step][key] for key in judged} == judged
+    assert judged["eval_return_mean"] == result["eval_return_mean"]
+    assert evaluate_checkpoint(tmp_path / "run", num_episodes=3)["eval_episodes"] == 3.0
+
+
+@pytest.mark.parametrize("algo", OFF_POLICY)
+def test_a_policy_is_judged_without_its_replay(algo: str, tmp_path: Path) -> None:
+    """What a policy needs to act is in one file; the memory of its training is not read for that."""
+    train(tiny(algo=algo, total_timesteps=96), run_dir=tmp_path / "run")
+    path = find_checkpoint(tmp_path / "run")
+    whole = evaluate_checkpoint(path)
+    shutil.rmtree(path / "replay")
+    assert evaluate_checkpoint(path) == whole
+    with pytest.raises(UserError):
+        resume_training(tmp_path / "run", total_timesteps=240)
 
 
 def test_evaluate_checkpoint_of_a_run_takes_its_latest_or_best(finished: Path) -> None:

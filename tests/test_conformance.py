@@ -1,4 +1,4 @@
-"""Small worlds whose values are known on paper, learned by every on-policy algorithm through the real loop.
+"""Small worlds whose values are known on paper, learned by every algorithm through the real loop.
 
 Each of them tells right from wrong where episodes end: what a truncation bootstraps from, what a termination cuts off,
 and which rows a reset produced.
@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from conformance import (
     MODES,
+    OFF_POLICY,
     ON_POLICY,
     Bandit,
     ContinuousBandit,
@@ -25,40 +26,57 @@ from conformance import (
     Walk,
     built,
     in_mode,
+    known_settings,
     limited,
+    playable,
     trained,
     values,
     walking_action,
 )
 from rl_training.data.rollout import Rollout
+from rl_training.experiment.registry import REGISTRY, capable
 from rl_training.runtime.collect import Collector
 from rl_training.runtime.envs import SavableCartPole, describe_spaces
+from rl_training.runtime.train import Run
 from rl_training.types import Act, Step
 
-EVERY_ALGORITHM = pytest.mark.parametrize("algo", ON_POLICY)
+EVERY_ALGORITHM = pytest.mark.parametrize("algo", REGISTRY)
+EVERY_ON_POLICY = pytest.mark.parametrize("algo", ON_POLICY)
+EVERY_OFF_POLICY = pytest.mark.parametrize("algo", OFF_POLICY)
 EVERY_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 GAMMA = 0.9
-# A critic that learns quickly and a policy that has nothing to learn.
+# A critic that learns quickly and a policy that has nothing to learn; those of a replay are tables.
 CRITIC = {
-    "gamma": GAMMA,
-    "learning_rate": 0.02,
-    "learning_rate_schedule": "linear",
-    "max_grad_norm": 100.0,
-    "n_steps": 16,
-    "num_envs": 4,
+    "on_policy": {"learning_rate": 0.02, "max_grad_norm": 100.0, "n_steps": 16},
+    "off_policy": {
+        "learning_rate": 0.1,
+        "max_grad_norm": 1e9,
+        "hidden_sizes": [],
+        "batch_size": 16,
+        "learning_starts": 20,
+        "train_every": 4,
+        "updates_per_step": 1.0,
+        "tau": 0.2,
+        "target_update_interval": 1,
+        "ent_coef": 0.0,
+        "n_quantiles": 3,
+        "top_quantiles_to_drop": 0,
+    },
 }
-STEPS = {"ppo": 4_000, "a2c": 8_000}
+STEPS = {"ppo": 4_000, "a2c": 8_000} | dict.fromkeys(OFF_POLICY, 500)
 
 
-def taught(algo: str, factory: Any, **settings: Any) -> Any:
-    return trained(algo, factory, **(CRITIC | {"total_timesteps": STEPS[algo]} | settings))
+def taught(algo: str, make: Any, mode: AutoresetMode | None = None, **settings: Any) -> Any:
+    factory = playable(algo, make) if mode is None else in_mode(playable(algo, make), mode)
+    base = {"gamma": GAMMA, "learning_rate_schedule": "linear", "num_envs": 4, "total_timesteps": STEPS[algo]}
+    return trained(algo, factory, **(base | known_settings(algo, CRITIC[REGISTRY[algo].family]) | settings))
 
 
 @EVERY_MODE
 @EVERY_ALGORITHM
 def test_a_time_limit_is_not_the_end_of_the_world(algo: str, mode: AutoresetMode) -> None:
     """Worth 1 / (1 - gamma) = 10 for ever; a truncation that counted as an end would make it 4.1."""
-    run = taught(algo, in_mode(limited(OneState, 5), mode))
+    run = taught(algo, limited(OneState, 5), mode)
     assert values(run, np.ones((1, 1)))[0] == pytest.approx(1 / (1 - GAMMA), rel=0.01)
 
 
@@ -77,12 +95,7 @@ def test_a_termination_is_the_end_of_the_world(algo: str) -> None:
     np.testing.assert_allclose(values(run, np.eye(6)[:5]), (1 - GAMMA**left) / (1 - GAMMA), atol=0.05)
 
 
-@EVERY_MODE
-@EVERY_ALGORITHM
-def test_a_truncation_bootstraps_from_the_final_observation_and_not_from_the_reset_one(
-    algo: str, mode: AutoresetMode
-) -> None:
-    run = taught(algo, in_mode(CutShort, mode))
+def assert_bootstrapped_from_the_final_observation(run: Any) -> None:
     first, second, third = values(run, np.eye(4)[:3])
     assert second == pytest.approx(1.0, abs=0.02)
     assert third == pytest.approx(5.0, abs=0.02)
@@ -90,36 +103,69 @@ def test_a_truncation_bootstraps_from_the_final_observation_and_not_from_the_res
     assert first == pytest.approx(GAMMA * 1.0, abs=0.02)
 
 
+@EVERY_MODE
+@EVERY_ALGORITHM
+def test_a_truncation_bootstraps_from_the_final_observation_and_not_from_the_reset_one(
+    algo: str, mode: AutoresetMode
+) -> None:
+    assert_bootstrapped_from_the_final_observation(taught(algo, CutShort, mode))
+
+
+@EVERY_OFF_POLICY
+def test_returns_of_several_steps_have_the_same_values(algo: str) -> None:
+    """A chain ends with its episode: by truncation it bootstraps there, with the discount of its real length."""
+    endless = taught(algo, limited(OneState, 5), n_step=3)
+    assert values(endless, np.ones((1, 1)))[0] == pytest.approx(1 / (1 - GAMMA), rel=0.01)
+    assert_bootstrapped_from_the_final_observation(taught(algo, CutShort, AutoresetMode.NEXT_STEP, n_step=3))
+    left = np.arange(5, 0, -1)
+    ending = values(taught(algo, CountedSteps, n_step=3), np.eye(6)[:5])
+    np.testing.assert_allclose(ending, (1 - GAMMA**left) / (1 - GAMMA), atol=0.05)
+
+
+@pytest.mark.parametrize("settings", [{"prioritized": True}, {"dueling": True}, {"double_q": False}], ids=str)
+def test_every_form_of_dqn_has_the_same_values(settings: dict[str, Any]) -> None:
+    run = taught("dqn", limited(OneState, 5), n_step=3, **settings)
+    assert values(run, np.ones((1, 1)))[0] == pytest.approx(1 / (1 - GAMMA), rel=0.01)
+    assert_bootstrapped_from_the_final_observation(taught("dqn", CutShort, **settings))
+
+
 @EVERY_ALGORITHM
 def test_the_step_before_a_termination_is_worth_its_discounted_successor(algo: str) -> None:
     """Two steps with lambda 0, so that nothing but the bootstrap can carry the last reward to the first state."""
-    run = taught(algo, TwoSteps, gae_lambda=0.0)
+    run = taught(algo, TwoSteps, **known_settings(algo, {"gae_lambda": 0.0}))
     np.testing.assert_allclose(values(run, np.eye(3)[:2]), [GAMMA, 1.0], atol=0.02)
 
 
-@EVERY_ALGORITHM
+@EVERY_ON_POLICY
 def test_a_reward_on_the_last_step_of_a_rollout_is_learned(algo: str) -> None:
     """Rollouts of two steps on episodes of two steps: the only reward is always on the last row."""
     run = taught(algo, TwoSteps, n_steps=2, num_envs=16)
     np.testing.assert_allclose(values(run, np.eye(3)[:2]), [GAMMA, 1.0], atol=0.02)
 
 
-@EVERY_ALGORITHM
+@pytest.mark.parametrize("algo", capable("vector", "discrete"))
 def test_a_bandit_is_solved(algo: str) -> None:
-    settings = {"learning_rate": 0.02, "n_steps": 16, "num_envs": 4, "max_grad_norm": 1.0, "ent_coef": 0.01}
-    run = trained(algo, Bandit, total_timesteps=STEPS[algo], **settings)
+    settings = {"learning_rate": 0.02, "n_steps": 16, "max_grad_norm": 1.0, "ent_coef": 0.01}
+    settings |= {"learning_starts": 100, "train_every": 4, "updates_per_step": 1.0}
+    run = trained(algo, Bandit, total_timesteps=STEPS[algo], num_envs=4, **known_settings(algo, settings))
     assert run.algorithm.act(np.ones((1, 1), np.float32), explore=False).action.tolist() == [2]
     assert run.eval_metrics["eval_return_mean"] == 1.0
     assert run.metrics["episode_return_mean"] > 0.9
 
 
-@EVERY_ALGORITHM
+@pytest.mark.parametrize("algo", capable("vector", "continuous"))
 def test_a_continuous_bandit_is_solved_in_the_environments_own_units(algo: str) -> None:
-    settings = {"learning_rate": 0.02, "learning_rate_schedule": "linear", "n_steps": 16, "num_envs": 4}
-    run = trained(algo, ContinuousBandit, total_timesteps=STEPS[algo], normalize_advantage=True, **settings)
-    # 4 in [-2, 6] is 0.5 in [-1, 1]; a random policy pays about -20.
-    assert run.algorithm.act(np.ones((1, 1), np.float32), explore=False).action[0, 0] == pytest.approx(0.5, abs=0.03)
-    assert run.eval_metrics["eval_return_mean"] > -0.05
+    settings = {"learning_rate": 0.02, "n_steps": 16, "normalize_advantage": True}
+    if algo in OFF_POLICY:
+        settings = {"hidden_sizes": [16, 16], "activation": "silu", "learning_rate": 0.01, "policy_delay": 1, "seed": 1}
+        settings |= {"learning_starts": 400, "train_every": 4, "updates_per_step": 8.0, "batch_size": 32}
+        settings |= {"ent_coef": 0.01, "n_quantiles": 5, "top_quantiles_to_drop": 0, "noise_std": 0.3, "tau": 0.2}
+        settings |= {"total_timesteps": 560}
+    base = {"learning_rate_schedule": "linear", "num_envs": 4, "total_timesteps": STEPS[algo]}
+    run = trained(algo, ContinuousBandit, **base | known_settings(algo, settings))
+    # 4 in [-2, 6] is 0.5 in [-1, 1].
+    assert run.algorithm.act(np.ones((1, 1), np.float32), explore=False).action[0, 0] == pytest.approx(0.5, abs=0.06)
+    assert run.eval_metrics["eval_return_mean"] > -0.004
 
 
 def collector_of(envs: Any) -> Collector:
@@ -254,17 +300,23 @@ def test_the_native_cart_pole_gives_the_transitions_of_the_single_one() -> None:
     collector.close()
 
 
+def learned_rewards(run: Run) -> np.ndarray:
+    """The rewards in the memory of a loop after a step of it."""
+    run.advance()
+    loop: Any = run.loop
+    run.close()
+    if hasattr(loop, "rollout"):
+        return loop.rollout.reward
+    return loop.replay.gather(np.arange(len(loop.replay)), gamma=1.0).reward
+
+
 @EVERY_ALGORITHM
 def test_rewards_reach_learning_as_they_are_unless_a_transform_is_asked_for(algo: str) -> None:
-    raw = built(algo, Walk, total_timesteps=1000)
-    raw.advance()
-    assert raw.loop.rollout.reward.max() > 20.0
-    raw.close()
-    clipped = built(algo, Walk, reward_clip=0.5, total_timesteps=1000)
-    clipped.advance()
-    assert set(np.unique(clipped.loop.rollout.reward)) == {0.5}
+    settings = {"total_timesteps": 1000} | known_settings(algo, {"train_every": 16})
+    assert learned_rewards(built(algo, playable(algo, Walk), **settings)).max() > 20.0
+    clipped = built(algo, playable(algo, Walk), reward_clip=0.5, **settings)
+    assert set(np.unique(learned_rewards(clipped))) == {0.5}
     assert clipped.metrics["episode_return_mean"] > 1.0
-    clipped.close()
 
 
 @pytest.mark.parametrize(("env_id", "vectorization"), [("CartPole-v1", "native"), ("CartPole-v1", "sync")])
@@ -306,7 +358,7 @@ def test_judging_uses_environments_and_seeds_of_its_own() -> None:
     other.close()
 
 
-@EVERY_ALGORITHM
+@EVERY_ON_POLICY
 def test_the_number_of_updates_does_not_depend_on_how_many_environments_share_the_steps(algo: str) -> None:
     counts = set()
     for num_envs, n_steps in ((1, 16), (2, 8), (8, 2)):

@@ -26,14 +26,32 @@ def test_the_liveness_check_finds_a_dead_setting() -> None:
 
 
 @pytest.mark.parametrize("preset", preset_names())
-def test_preset_starts_and_carries_its_evidence(preset: str) -> None:
-    config = load_config(preset, num_envs=2)
+def test_preset_carries_its_evidence_or_claims_none(preset: str) -> None:
+    config = load_config(preset)
     expected = config.run.expected
     assert expected is not None
+    if expected.long:
+        assert (expected.return_, expected.measured) == (None, ())
+        return
     assert expected.steps == config.run.total_timesteps
-    assert len(expected.measured) == len(expected.seeds) >= 3
+    assert len(expected.measured) == len(expected.seeds) >= (3 if expected.measure == "final_policy" else 1)
+    assert expected.return_ is not None
     assert sum(expected.measured) / len(expected.measured) >= expected.return_
     assert expected.minutes > 0
-    run = build(config)
-    run.start()
-    run.close()
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_preset_starts(preset: str) -> None:
+    config = load_config(preset)
+    if config.run.env_id.startswith("ALE/"):
+        pytest.importorskip("ale_py", reason="the extra atari is not installed")
+    assert config.run.expected is not None
+    unproven = config.run.expected.long
+    run = build(config.replace(buffer_size=1_000, learning_starts=0, batch_size=8) if unproven else config)
+    try:
+        run.start()
+        if unproven:
+            run.advance()
+            assert run.metrics["n_updates"] >= 1.0
+    finally:
+        run.close()

@@ -3,6 +3,7 @@
 A document is read like a session: its blocks run in order, in one empty folder, every Python block by itself. So that
 this takes seconds, numbers are made small by three rules: `.learn(N)` learns 64 steps, `total_timesteps=N` becomes 160
 (more than the run that the documents resume has), and `rl-training train` and `verify` get the settings of `TINY`.
+A Python block whose first line is a comment with a file's name, as in `# my_networks.py`, is that file.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from click.testing import CliRunner
 
 from rl_training.cli import cli
 from rl_training.experiment.config import load_config
-from rl_training.experiment.presets import preset_names, read_expected
+from rl_training.experiment.fields import settings_of
+from rl_training.experiment.presets import preset_names
 from rl_training.experiment.registry import REGISTRY, load_spec
 from rl_training.experiment.schedules import KINDS
 from rl_training.experiment.settings import EarlyStoppingRule
@@ -37,7 +39,6 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")) if path.is_file()
 )
-EXAMPLE_MODULES = ("custom_env", "custom_model", "custom_callback", "custom_algorithm")
 
 # Blocks that are only looked at, by document and first line. There is nothing in them to run.
 SHOWN = {
@@ -47,7 +48,8 @@ SHOWN = {
 
 # The run that the documents resume and evaluate: interrupted at step 64 of 96.
 RUN_IN_THE_WORDS = "runs/ppo__CartPole-v1__seed0__20260312-120000"
-TINY = ["num_envs=2", "n_steps=16", "total_timesteps=64", "eval_episodes=1"]
+OFF_POLICY = [name for name, entry in REGISTRY.items() if entry.family == "off_policy"]
+TINY = ["num_envs=2", "total_timesteps=64", "eval_episodes=1"]
 
 
 @dataclass(frozen=True)
@@ -94,9 +96,11 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    before = set(sys.modules)
     yield tmp_path
-    for name in EXAMPLE_MODULES:
-        sys.modules.pop(name, None)
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 class InterruptAt(Callback):
@@ -127,6 +131,8 @@ def check_block(block: Block, folder: Path) -> None:
         # A step of the recipe, which is followed at the end of this file.
         assert block.document == "CONTRIBUTING.md", f"{block}: only the recipe has blocks that belong into files"
     elif block.kind == "python":
+        if re.fullmatch(r"# \w+\.py", block.first_line):
+            (folder / block.first_line.removeprefix("# ")).write_text(block.text)
         run_python(block)
     elif block.kind == "bash":
         run_bash(block, folder)
@@ -190,7 +196,7 @@ def run_command(words: list[str], folder: Path) -> None:
     arguments = [small(word) for word in words[1:]]
     allowed = {0}
     if arguments[0] in ("train", "verify"):
-        arguments += TINY
+        arguments += tiny(arguments[1])
     if arguments[0] == "verify":
         arguments += ["expected.episodes=1", "expected.seeds=[1]"]
         allowed = {0, 1}  # after so few steps it does not hold
@@ -202,6 +208,11 @@ def run_command(words: list[str], folder: Path) -> None:
         raise done.exception
     assert done.exit_code in allowed, done.output
     assert done.output
+
+
+def tiny(target: str) -> list[str]:
+    """The settings that make little work of a preset, an algorithm or a file."""
+    return TINY if target.partition("/")[0] in OFF_POLICY else [*TINY, "n_steps=16"]
 
 
 def check_words(words: list[str], expected: list[str]) -> None:
@@ -293,11 +304,36 @@ def test_algorithm_table_is_the_registry() -> None:
     ]
 
 
-def test_preset_table_has_the_bars_of_the_presets() -> None:
-    header = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| preset |"))
-    rows = {name: (float(bar), int(steps.replace(",", ""))) for name, bar, steps, *_ in table("README.md", header)}
-    expected = {name: read_expected(name) for name in preset_names()}
-    assert rows == {name: (float(block["return"]), block["steps"]) for name, block in expected.items()}
+def test_preset_table_says_what_the_presets_say() -> None:
+    rows = [preset_row(name) for name in preset_names()]
+    lines = [f"| `{name}` | {' | '.join(cells)} |".replace("|  ", "| ") for name, *cells in rows]
+    found = table("README.md", "| preset | bar | steps | measured | minutes per seed |")
+    assert found == rows, "\n".join(["the table must be:", *lines])
+
+
+def preset_row(name: str) -> list[str]:
+    settings = load_config(name).run
+    expected = settings.expected
+    assert expected is not None
+    steps = f"{settings.total_timesteps:,}"
+    if expected.return_ is None:
+        return [name, "long, no evidence claimed", steps, "", ""]
+    measured = ", ".join(f"{value:g}" for value in expected.measured)
+    if expected.seeds != (101, 102, 103):
+        measured += f" (seed{'s' if len(expected.seeds) > 1 else ''} {', '.join(map(str, expected.seeds))})"
+    if expected.measure == "last_5_evaluations":
+        measured += ", mean of the last 5 evaluations"
+    return [name, f"{expected.return_:g}", steps, measured, f"{expected.minutes:g}"]
+
+
+def test_settings_are_used_by_the_algorithms_that_the_tables_name() -> None:
+    users = {"| setting | alias | schedule | warm-up | used by |": list(REGISTRY)}
+    users["| setting | what it says | used by |"] = OFF_POLICY
+    for header, algorithms in users.items():
+        for names, *_, said in table("README.md", header):
+            for name in re.findall(r"\w+", names.replace("temperature", "")):  # of a family that is to come
+                able = [algo for algo in algorithms if name in settings_of(load_spec(algo))]
+                assert said == ("all six" if able == OFF_POLICY else ", ".join(able)), name
 
 
 def test_early_stopping_table_has_every_key_and_default() -> None:
@@ -430,7 +466,9 @@ def test_recipe_for_an_algorithm_works(tmp_path: Path) -> None:
             followed += 1
     assert followed == 7
     export(copy)
-    done = in_copy(copy, "-c", "from rl_training.cli import main; main()", "train", "plain_pg/cartpole", *TINY)
+    done = in_copy(
+        copy, "-c", "from rl_training.cli import main; main()", "train", "plain_pg/cartpole", *tiny("plain_pg")
+    )
     assert done.returncode == 0, done.stderr
     assert len(list((copy / "runs").glob("plain-pg__CartPole-v1__seed0__*"))) == 1
     listed = in_copy(copy, "-c", "from rl_training.cli import main; main()", "list")

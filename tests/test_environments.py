@@ -22,6 +22,7 @@ from rl_training import PPO, Callback, UserError, resume_training, train
 from rl_training.experiment.config import load_config
 from rl_training.experiment.presets import preset_names
 from rl_training.runtime import evaluate as evaluation
+from rl_training.runtime.atari import is_atari, register_atari
 from rl_training.runtime.collect import Collector
 from rl_training.runtime.envs import OwnProcesses, SavableCartPole
 from rl_training.runtime.train import Run, build
@@ -285,12 +286,13 @@ def test_float64_observations_are_learned_from_as_float32_and_replayed_exactly(t
 @pytest.mark.parametrize(
     ("changes", "kind"),
     [
-        ({}, SavableCartPole),
-        ({"vectorization": "native"}, SavableCartPole),
-        ({"time_limit": 7}, SavableCartPole),
-        ({"vectorization": "sync"}, SyncVectorEnv),
-        ({"frame_stack": 2}, SyncVectorEnv),
-        ({"env_id": "Acrobot-v1"}, SyncVectorEnv),
+        ({"num_envs": 8}, SavableCartPole),
+        ({"num_envs": 7}, SyncVectorEnv),  # so few are faster one by one
+        ({"num_envs": 1, "vectorization": "native"}, SavableCartPole),
+        ({"num_envs": 8, "time_limit": 7}, SavableCartPole),
+        ({"num_envs": 8, "vectorization": "sync"}, SyncVectorEnv),
+        ({"num_envs": 8, "frame_stack": 2}, SyncVectorEnv),
+        ({"num_envs": 8, "env_id": "Acrobot-v1"}, SyncVectorEnv),
         ({"vectorization": "async", "num_envs": 2}, OwnProcesses),
     ],
 )
@@ -310,7 +312,7 @@ def test_native_where_there_is_none_is_refused(changes: dict[str, Any]) -> None:
 
 def test_the_native_limit_is_that_of_the_id() -> None:
     for env_id, limit in (("CartPole-v0", 200), ("CartPole-v1", 500)):
-        run = build(load_config(tiny(env_id=env_id)))
+        run = build(load_config(tiny(env_id=env_id, vectorization="native")))
         assert run._collector.envs.max_episode_steps == limit
         run.close()
 
@@ -730,6 +732,9 @@ def test_no_process_of_an_environment_outlives_the_main_one(end: str, tmp_path: 
 @pytest.mark.parametrize("preset", preset_names())
 def test_the_environment_of_every_preset_can_be_made(preset: str) -> None:
     config = load_config(preset)
+    if is_atari(config.run.env_id):
+        pytest.importorskip("ale_py")
+        register_atari(config.run.env_id)
     for package, module in (("box2d", "Box2D"), ("mujoco", "mujoco")):
         if package in str(gym.spec(config.run.env_id).entry_point):
             pytest.importorskip(module)

@@ -122,7 +122,7 @@ class Crash(BaseException):
 class CrashAt:
     """Dies at the n-th call of whatever changes the disk, before or after that call has taken effect."""
 
-    NAMES = ("mkdir", "rename", "replace", "fsync", "unlink", "rmdir", "truncate")
+    NAMES = ("mkdir", "rename", "replace", "fsync", "link", "unlink", "rmdir", "truncate")
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int | None, *, after: bool) -> None:
         self.number, self.after = number, after

@@ -140,7 +140,7 @@ def test_statistics_count_real_transitions_and_never_the_rows_of_a_reset(algo: s
     run = trained(algo, factory, normalize_obs=True, normalize_reward=True, total_timesteps=60)
     really_taken = sum(env.steps_taken for env in run.loop.collector.envs.envs)
     assert run.steps == really_taken
-    assert run.algorithm.obs_normalizer.moments.count == really_taken
+    assert run.algorithm.observer.normalizer.moments.count == really_taken
     assert run.algorithm.reward_normalizer.moments.count == really_taken
 
 
@@ -159,7 +159,7 @@ def test_the_observation_statistics_are_those_of_the_observations_that_were_acte
     for _ in range(5):
         run.advance()
     everything = np.concatenate(seen).astype(np.float64)
-    moments = run.algorithm.obs_normalizer.moments
+    moments = run.algorithm.observer.normalizer.moments
     np.testing.assert_allclose(moments.mean, everything.mean(axis=0), rtol=1e-10)
     np.testing.assert_allclose(moments.var, everything.var(axis=0), rtol=1e-8, atol=1e-12)
     run.close()
@@ -171,7 +171,7 @@ def test_statistics_are_frozen_while_a_rollout_is_collected() -> None:
     collect = run.loop.collector.step
 
     def watched(action: np.ndarray) -> Step:
-        counts.append(run.algorithm.obs_normalizer.moments.count)
+        counts.append(run.algorithm.observer.normalizer.moments.count)
         return collect(action)
 
     run.loop.collector.step = watched
@@ -201,7 +201,7 @@ def test_the_statistics_decide_what_an_evaluated_policy_does() -> None:
     run = trained("ppo", None, env_id="Pendulum-v1", time_limit=10, normalize_obs=True, total_timesteps=64)
     obs = np.array([[0.5, -0.5, 3.0]], np.float32)
     before = run.algorithm.act(obs, explore=False).action
-    run.algorithm.obs_normalizer.update(np.full((1000, 3), 5.0, np.float32))
+    run.algorithm.observer.normalizer.update(np.full((1000, 3), 5.0, np.float32))
     assert (run.algorithm.act(obs, explore=False).action != before).all()
 
 

@@ -39,16 +39,9 @@ def test_the_package_and_its_api_give_the_same_objects() -> None:
 
 
 def test_names_for_every_use_are_exported() -> None:
-    promised = {
-        "PPO",
-        "A2C",
-        "train",
-        "train_ppo",
-        "train_a2c",
-        "resume_training",
-        "evaluate_checkpoint",
-        "load_config",
-    }
+    promised = {"PPO", "A2C", "DQN", "DDPG", "TD3", "SAC", "REDQ", "TQC"}
+    promised |= {f"train_{name.lower()}" for name in promised}
+    promised |= {"train", "resume_training", "evaluate_checkpoint", "load_config"}
     assert promised | {"Callback", "UserError", "TrainResult"} <= set(rl_training.__all__)
 
 
@@ -142,6 +135,12 @@ def test_fixed_functions_have_their_signatures(reference: str, expected: dict[st
         kind, actual = found[parameter]
         assert actual == (inspect.Parameter.empty if default is ... else default), parameter
         assert kind == ("POSITIONAL_OR_KEYWORD" if position == 0 else "KEYWORD_ONLY"), parameter
+
+
+def test_the_soft_actor_critic_has_its_model() -> None:
+    from rl_training.models.mlp_sac import MLPSACModel
+
+    assert list(_parameters(MLPSACModel.action_logprobs)) == ["self", "obs", "actions"]
 
 
 def test_the_result_of_training_has_its_attributes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""PPO and A2C as objects, in the manner that users of Stable-Baselines3 know, and the functions that train them."""
+"""Algorithms as objects, in the manner that users of Stable-Baselines3 know, and the functions that train them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,26 @@ import pytest
 import torch
 
 import rl_training
-from rl_training import A2C, PPO, Callback, UserError, evaluate_checkpoint, load_config, resume_training, train
+from conformance import known_settings
+from rl_training import (
+    A2C,
+    DDPG,
+    DQN,
+    PPO,
+    REDQ,
+    SAC,
+    TD3,
+    TQC,
+    Callback,
+    UserError,
+    evaluate_checkpoint,
+    load_config,
+    resume_training,
+    train,
+)
 from rl_training.algorithms.on_policy import build_network
 from rl_training.api import Interrupted
+from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.a2c_trainer import train_a2c
 from rl_training.runtime.checkpoint import find_checkpoint, read_checkpoint
 from rl_training.runtime.evaluate import Evaluation
@@ -30,8 +47,37 @@ SMALL: dict[str, Any] = {
     "vectorization": "sync",
 }
 SMALL_PPO = SMALL | {"batch_size": 8, "n_epochs": 2}
-AGENTS = [(PPO, SMALL_PPO), (A2C, SMALL)]
-EVERY_AGENT = pytest.mark.parametrize(("kind", "settings"), AGENTS, ids=["PPO", "A2C"])
+SMALL_OFF_POLICY: dict[str, Any] = {
+    "num_envs": 2,
+    "hidden_sizes": [8],
+    "eval_episodes": 2,
+    "vectorization": "sync",
+    "time_limit": 20,
+    "batch_size": 8,
+    "buffer_size": 100,
+    "learning_starts": 16,
+    "train_every": 16,
+    "updates_per_step": 0.25,
+}
+# Each class on what it can work with, and how many numbers are seen there.
+CLASSES = {
+    PPO: SMALL_PPO,
+    A2C: SMALL,
+    DQN: SMALL_OFF_POLICY | {"target_update_interval": 3, "epsilon": 0.3},
+    DDPG: SMALL_OFF_POLICY,
+    TD3: SMALL_OFF_POLICY,
+    SAC: SMALL_OFF_POLICY,
+    REDQ: SMALL_OFF_POLICY | {"policy_delay": 2, "n_critics": 3},
+    TQC: SMALL_OFF_POLICY | {"n_quantiles": 5},
+}
+SHOWN = {"CartPole-v1": 4, "Pendulum-v1": 3}
+AGENTS = [
+    (kind, env_id, settings)
+    for kind, settings in CLASSES.items()
+    for action, env_id in (("discrete", "CartPole-v1"), ("continuous", "Pendulum-v1"))
+    if action in REGISTRY[kind.algo].capabilities.actions
+]
+EVERY_AGENT = pytest.mark.parametrize(("kind", "env_id", "settings"), AGENTS)
 
 
 def state_of(agent: Any) -> Any:
@@ -46,14 +92,13 @@ def state_of(agent: Any) -> Any:
 
 
 @EVERY_AGENT
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
-def test_learn(kind: type[Any], settings: dict[str, Any], env_id: str) -> None:
-    agent = kind(env_id, **settings, ent_coef=0.01)
+def test_learn(kind: type[Any], env_id: str, settings: dict[str, Any]) -> None:
+    agent = kind(env_id, **settings, learning_rate=0.01)
     before = state_of(agent)
     assert agent.learn(96) is agent
     assert agent.num_timesteps == 96
     assert differences(before.policy, state_of(agent).policy)
-    assert agent.metrics["ent_coef"] == 0.01
+    assert agent.metrics["learning_rate"] == 0.01
     assert agent.metrics["step"] == 96.0
     assert agent.result.stop_reason == "completed"
     assert agent.result["eval_return_mean"] == agent.metrics["eval_return_mean"]
@@ -87,9 +132,11 @@ def test_learning_with_output_dir_makes_a_run(tmp_path: Path) -> None:
 
 
 @EVERY_AGENT
-def test_an_agent_learns_what_train_learns(kind: type[Any], settings: dict[str, Any], tmp_path: Path) -> None:
-    agent = kind("CartPole-v1", **settings, learning_rate_schedule="linear").learn(96)
-    config = settings | {"algo": kind.algo, "env_id": "CartPole-v1", "total_timesteps": 96}
+def test_an_agent_learns_what_train_learns(
+    kind: type[Any], env_id: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    agent = kind(env_id, **settings, learning_rate_schedule="linear").learn(96)
+    config = settings | {"algo": kind.algo, "env_id": env_id, "total_timesteps": 96}
     train(config | {"learning_rate_schedule": "linear"}, run_dir=tmp_path / "run")
     assert training_differences(state_of(agent), latest(tmp_path / "run")) == []
     assert agent.metrics["learning_rate"] == 0.0
@@ -97,9 +144,9 @@ def test_an_agent_learns_what_train_learns(kind: type[Any], settings: dict[str, 
 
 
 @EVERY_AGENT
-def test_a_second_learn_continues(kind: type[Any], settings: dict[str, Any]) -> None:
-    once = kind("CartPole-v1", **settings).learn(128)
-    twice = kind("CartPole-v1", **settings).learn(64).learn(64)
+def test_a_second_learn_continues(kind: type[Any], env_id: str, settings: dict[str, Any]) -> None:
+    once = kind(env_id, **settings).learn(128)
+    twice = kind(env_id, **settings).learn(64).learn(64)
     assert twice.num_timesteps == 128
     assert training_differences(state_of(once), state_of(twice)) == []
     once.close()
@@ -237,23 +284,45 @@ def test_an_interrupted_learn_can_be_gone_on_with() -> None:
 
 
 @EVERY_AGENT
-def test_predict_one_observation_or_a_batch(kind: type[Any], settings: dict[str, Any]) -> None:
-    discrete = kind("CartPole-v1", **settings)
-    action, state = discrete.predict(np.zeros(4, np.float32))
-    assert np.shape(action) == ()
-    assert int(action) in (0, 1)
+def test_predict_one_observation_or_a_batch(kind: type[Any], env_id: str, settings: dict[str, Any]) -> None:
+    agent, size = kind(env_id, **settings), SHOWN[env_id]
+    action, state = agent.predict(np.zeros(size, np.float32))
+    actions, _ = agent.predict(np.zeros((7, size)).tolist())
+    agent.close()
     assert state is None
-    actions, _ = discrete.predict(np.zeros((5, 4)))
-    assert actions.shape == (5,)
-    discrete.close()
-    continuous = kind("Pendulum-v1", **settings)
-    action, _ = continuous.predict([1.0, 0.0, 0.0])
-    assert action.shape == (1,)
-    actions, _ = continuous.predict(np.zeros((7, 3), np.float32))
-    assert actions.shape == (7, 1)
-    assert actions.dtype == np.float32
-    assert (np.abs(actions) <= 2.0).all()
-    continuous.close()
+    if env_id == "CartPole-v1":
+        assert np.shape(action) == ()
+        assert actions.shape == (7,)
+        assert {int(action), *actions.tolist()} <= {0, 1}
+    else:
+        assert action.shape == (1,)
+        assert actions.shape == (7, 1)
+        assert actions.dtype == np.float32
+        assert (np.abs(actions) <= 2.0).all()
+
+
+class Thermostat(Walk):
+    """Takes degrees from 10 to 40."""
+
+    action_space: Any = gym.spaces.Box(10.0, 40.0, (1,), np.float32)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        return *super().step(1)[:4], {}  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("kind", [DDPG, TD3, SAC, REDQ, TQC])
+def test_predictions_are_in_the_units_of_asymmetric_bounds(kind: type[Any]) -> None:
+    agent = kind(Thermostat, **CLASSES[kind])
+    obs = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
+    degrees, _ = agent.predict(obs, deterministic=True)
+    policy = agent._run.algorithm.act(obs, explore=False).action
+    np.testing.assert_allclose(degrees, 25.0 + 15.0 * policy, rtol=1e-5)
+    wild = np.concatenate([agent.predict(obs)[0] for _ in range(20)])
+    assert wild.min() >= 10.0
+    assert wild.max() <= 40.0
+    agent.learn(64)
+    agent.close()
 
 
 def test_predictions_are_for_the_environment(tmp_path: Path) -> None:
@@ -284,17 +353,17 @@ def test_deterministic_predictions_repeat_and_others_vary() -> None:
 
 
 @EVERY_AGENT
-def test_predicting_and_judging_do_not_disturb_training(kind: type[Any], settings: dict[str, Any]) -> None:
-    quiet = kind("CartPole-v1", **settings, normalize_obs=True).learn(64)
-    busy = kind("CartPole-v1", **settings, normalize_obs=True)
+def test_predicting_and_judging_do_not_disturb_training(kind: type[Any], env_id: str, settings: dict[str, Any]) -> None:
+    quiet = kind(env_id, **settings, normalize_obs=True).learn(64)
+    busy = kind(env_id, **settings, normalize_obs=True)
 
     class Predicts(Callback):
         def on_step(self, run: Any, metrics: dict[str, float]) -> None:
-            busy.predict(np.ones(4))
+            busy.predict(np.ones(SHOWN[env_id]))
             busy.evaluate(3)
 
     for _ in range(3):
-        busy.predict(np.ones((4, 4)))
+        busy.predict(np.ones((4, SHOWN[env_id])))
     busy.evaluate(5)
     busy.learn(64, Predicts())
     assert training_differences(state_of(quiet), state_of(busy)) == []
@@ -419,18 +488,18 @@ def test_evaluate_gives_returns_and_lengths() -> None:
 
 
 @EVERY_AGENT
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_a_loaded_agent_learns_as_if_it_had_never_been_saved(
-    kind: type[Any], settings: dict[str, Any], env_id: str, tmp_path: Path
+    kind: type[Any], env_id: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    settings = settings | {"normalize_obs": True, "normalize_reward": True, "learning_rate_schedule": "linear"}
+    active = {"normalize_obs": True, "normalize_reward": True, "n_step": 2, "prioritized": True}
+    settings = settings | known_settings(kind.algo, active) | {"learning_rate_schedule": "linear"}
     stayed = kind(env_id, **settings).learn(64)
     path = stayed.save(tmp_path / "agent")
     assert path == tmp_path / "agent"
     loaded = kind.load(path)
     assert loaded.num_timesteps == 64
     assert loaded.config == stayed.config
-    obs = np.ones((3, 4 if env_id == "CartPole-v1" else 3))
+    obs = np.ones((3, SHOWN[env_id]))
     np.testing.assert_array_equal(
         loaded.predict(obs, deterministic=True)[0], stayed.predict(obs, deterministic=True)[0]
     )

@@ -60,14 +60,8 @@ def cut_and_resume(config: dict[str, Any], run_dir: Path, after: int = N) -> Any
     return resume_training(run_dir)
 
 
-@pytest.mark.parametrize(
-    ("env_id", "needs"),
-    [("CartPole-v1", None), ("Pendulum-v1", None), ("LunarLander-v3", "Box2D"), ("Hopper-v5", "mujoco")],
-)
-def test_kill_9_and_resume_in_new_processes(env_id: str, needs: str | None, tmp_path: Path) -> None:
-    if needs:
-        pytest.importorskip(needs)
-    config = ACTIVE | {"env_id": env_id, "num_envs": 4, "n_steps": 16, "batch_size": 32}
+def killed_and_resumed(config: dict[str, Any], tmp_path: Path) -> Path:
+    """Kill a process that trains, go on in another one, and compare with a run that was never killed."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     passed = tmp_path / "passed"
     with own_process(tmp_path, config=config, run_dir=str(killed), slow_after=N, signal_file=str(passed)) as process:
@@ -82,10 +76,23 @@ def test_kill_9_and_resume_in_new_processes(env_id: str, needs: str | None, tmp_
         assert process.returncode == 0, complaints
     train(config, run_dir=whole)
     assert run_differences(whole, killed) == []
-    end = latest(killed)
-    assert end.meta["resume"] == "exact"
-    assert end.meta["step"] >= 2 * N
+    assert latest(killed).meta["resume"] == "exact"
+    assert latest(killed).meta["step"] >= 2 * N
     assert [entry["step"] for entry in metadata(killed)["resumed"]] == [at]
+    return killed
+
+
+@pytest.mark.parametrize(
+    ("env_id", "needs"),
+    [("CartPole-v1", None), ("Pendulum-v1", None), ("LunarLander-v3", "Box2D"), ("Hopper-v5", "mujoco")],
+)
+def test_kill_9_and_resume_in_new_processes(env_id: str, needs: str | None, tmp_path: Path) -> None:
+    if needs:
+        pytest.importorskip(needs)
+    vectorization = "native" if env_id == "CartPole-v1" else "auto"
+    config = ACTIVE | {"env_id": env_id, "num_envs": 4, "n_steps": 16, "batch_size": 32, "vectorization": vectorization}
+    killed = killed_and_resumed(config, tmp_path)
+    end = latest(killed)
     # All that was to be active was: the comparison above would mean little otherwise.
     assert {"obs_normalizer.mean", "obs_normalizer.count"} <= end.policy.keys()
     assert end.state["algorithm"]["reward_normalizer"]["count"] > 0
@@ -96,12 +103,88 @@ def test_kill_9_and_resume_in_new_processes(env_id: str, needs: str | None, tmp_
     assert sum("eval_return_mean" in row for row in rows) > 3
 
 
+# Everything of the off-policy algorithms that remembers something.
+OFF_POLICY_ACTIVE = {
+    name: EVERYTHING_ACTIVE[name]
+    for name in ("normalize_obs", "learning_rate", "learning_rate_schedule", "eval_interval", "early_stopping")
+}
+EVERY_OPTION_OF_DQN = {
+    "algo": "dqn",
+    "n_step": 3,
+    "prioritized": True,
+    "per_beta_schedule": 1.0,
+    "dueling": True,
+    "epsilon": 1.0,
+    "epsilon_schedule": 0.05,
+    "tau": 0.5,
+}
+STACKED_IMAGES = {
+    "algo": "dqn",
+    "env_id": "rl_training.testing:TinyEnv",
+    "env_kwargs": {"observations": "image"},
+    "frame_stack": 3,
+    "n_step": 2,
+    "normalize_obs": False,
+    "buffer_size": 90,
+}
+
+
+def test_kill_9_and_resume_with_a_replay_in_new_processes(tmp_path: Path) -> None:
+    config = tiny(**OFF_POLICY_ACTIVE | EVERY_OPTION_OF_DQN, total_timesteps=2 * N, checkpoint_interval=48)
+    end = latest(killed_and_resumed(config, tmp_path))
+    assert end.state["algorithm"]["n_updates"] > 100
+    for name in ("replay.rows", "sampler.priorities"):
+        assert sum(len(chunk) for chunk in end.memory[name].chunks()) == 150, "the replay was full"
+    assert len({row["epsilon"] for row in metrics_rows(tmp_path / "killed")}) > 10
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        EVERY_OPTION_OF_DQN,
+        STACKED_IMAGES,
+        {"algo": "ddpg", "n_step": 2},
+        {"algo": "td3", "policy_delay": 3, "noise_std_schedule": "linear"},
+        {"algo": "sac", "ent_coef": "auto_0.5"},
+        {"algo": "sac", "ent_coef": 0.5, "ent_coef_schedule": "linear", "engine": "autograd"},
+        {"algo": "redq", "policy_delay": 5, "n_critics": 4},
+        {"algo": "tqc"},
+    ],
+    ids=lambda changes: f"{changes['algo']}-{len(changes)}",
+)
+def test_a_replay_resumes_to_the_bit_in_process(changes: dict[str, Any], num_envs: int, tmp_path: Path) -> None:
+    config = tiny(**OFF_POLICY_ACTIVE | changes, num_envs=num_envs)
+    train(config, run_dir=tmp_path / "whole")
+    cut_and_resume(config, tmp_path / "cut", after=120)
+    assert run_differences(tmp_path / "whole", tmp_path / "cut") == []
+    end = latest(tmp_path / "cut")
+    assert end.meta["resume"] == "exact"
+    assert end.state["algorithm"]["n_updates"] == 48
+    (resumed,) = metadata(tmp_path / "cut")["resumed"]
+    assert 0 < resumed["step"] < 150, "some of the replay came from before the cut"
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.1, "auto_0.5"), ("auto_0.5", 0.1)])
+def test_an_entropy_coefficient_may_become_learned_or_fixed_at_a_resume(
+    before: float | str, after: float | str, tmp_path: Path
+) -> None:
+    config = tiny(algo="sac", ent_coef=before, vectorization="sync")
+    train(config | {"total_timesteps": 96}, run_dir=tmp_path / "run")
+    result = resume_training(tmp_path / "run", ent_coef=after, total_timesteps=144)
+    assert result["ent_coef"] == (0.1 if after == 0.1 else pytest.approx(0.5, rel=0.1))
+    assert len({row["ent_coef"] for row in metrics_rows(tmp_path / "run") if row["step"] > 96}) == (
+        1 if after == 0.1 else 2
+    )
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"algo": "a2c"},
         {"algo": "a2c", "env_id": "Pendulum-v1", "normalize_advantage": True},
         {"vectorization": "sync"},
+        {"vectorization": "native"},
         {"engine": "autograd", "env_id": "Pendulum-v1"},
         {"vectorization": "async", "num_envs": 2},
         {"env_id": "run_helpers:limited_walk", "env_kwargs": {"noise": 0.3}},

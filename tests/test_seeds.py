@@ -261,12 +261,12 @@ def test_the_command_says_what_an_interruption_left(tmp_path: Path) -> None:
     endless = settings_of_command(runs, total_timesteps=10_000_000)
     code = (
         "import sys, pathlib, rl_training.cli as command\n"
-        "from rl_training.runtime import train as driver\n"
+        "from rl_training.runtime import loggers, train as driver\n"
         "class Stop(driver.Callback):\n"
         "    def on_step(self, run, metrics):\n"
         "        if run.config.run.seed == 1: run.request_stop('enough')\n"
         f"        else: pathlib.Path({str(tmp_path / 'second')!r}).touch()\n"
-        "command._display = Stop\n"
+        "loggers.ProgressDisplay = Stop\n"
         "sys.argv = ['rl-training', 'train', 'ppo', *sys.argv[1:], '--seeds', '1,2,3']\n"
         "command.main()"
     )

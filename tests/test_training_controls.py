@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from conformance import ON_POLICY, Walk, built, trained
+from conformance import OFF_POLICY, Walk, built, known_settings, playable, trained
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.registry import REGISTRY, load_spec
@@ -23,7 +23,7 @@ from rl_training.runtime.controls import (
     resolve_entropy_coefficient,
     resolve_temperature,
 )
-from rl_training.runtime.train import train
+from rl_training.runtime.train import build, train
 from rl_training.runtime.workflows import resume_training
 from rl_training.types import UserError
 
@@ -49,6 +49,9 @@ EACH_NAME = pytest.mark.parametrize(
     ("resolver", "name"), [(resolver, name) for resolver in RESOLVERS.values() for name in resolver.names]
 )
 EACH = pytest.mark.parametrize("resolver", RESOLVERS.values(), ids=RESOLVERS)
+EVERY_ALGORITHM = pytest.mark.parametrize("algo", REGISTRY)
+# A number of each algorithm that is always among its metrics.
+COEFFICIENT = dict.fromkeys(REGISTRY, "ent_coef") | {"dqn": "epsilon", "ddpg": "noise_std", "td3": "noise_std"}
 WITH_ALIAS = pytest.mark.parametrize("resolver", [RESOLVERS["entropy"], RESOLVERS["clip"]], ids=["entropy", "clip"])
 
 
@@ -265,11 +268,24 @@ def test_control_callbacks_of_a_plain_mapping() -> None:
             build_control_callbacks(wrong)
 
 
-def test_control_callbacks_stop_a_real_run() -> None:
+@EVERY_ALGORITHM
+def test_control_callbacks_stop_a_real_run(algo: str) -> None:
     rule = {"metric": "eval_length_mean", "target_value": 0.5}
-    run = trained("ppo", Walk, total_timesteps=1000, eval_interval=32, early_stopping=rule)
+    run = trained(algo, playable(algo, Walk), total_timesteps=1000, eval_interval=32, early_stopping=rule)
     assert run.steps == 32
     assert run.stop_reason == "early_stopping: eval_length_mean reached 1"
+    trainer = run.state_dict()["trainer"]
+    assert (trainer["should_stop"], trainer["stop_reason"]) == (True, run.stop_reason)
+
+
+@pytest.mark.parametrize("algo", OFF_POLICY)
+def test_a_loss_stops_a_real_run_although_it_comes_late(algo: str) -> None:
+    """Evaluations come every 8 steps, the first update after 25; the metric is there from step 32 on."""
+    rule = {"metric": "q_mean", "mode": "min", "target_value": 1e9}
+    settings = {"learning_starts": 24, "eval_interval": 8, "early_stopping": rule, "train_every": 8}
+    run = trained(algo, playable(algo, Walk), total_timesteps=1000, **settings)
+    assert run.steps == 32
+    assert (run.stop_reason or "").startswith("early_stopping: q_mean reached")
 
 
 def schedulable() -> list[tuple[str, str]]:
@@ -281,6 +297,27 @@ def curve_for(algo: str, name: str) -> dict[str, Any]:
     limits = settings_of(load_spec(algo))[name].limits
     low = 0.11 if "ge" not in limits else limits["ge"] + 0.11
     return {"type": "linear", "start": low, "end": low + 0.62}
+
+
+def sixteen_steps_an_update(algo: str, **settings: Any) -> dict[str, Any]:
+    """A run of four updates, one after every 16 steps; an entropy coefficient that can be learned is a number."""
+    base = {
+        "env_id": "rl_training.testing:TinyEnv",
+        "env_kwargs": {"actions": REGISTRY[algo].capabilities.actions[0]},
+        "num_envs": 2,
+        "total_timesteps": 64,
+        "log_interval": 1,
+        "eval_episodes": 1,
+        "hidden_sizes": [8],
+        "n_steps": 8,
+        "buffer_size": 100,
+        "learning_starts": 0,
+        "train_every": 16,
+        "updates_per_step": 1 / 16,
+        "policy_delay": 1,
+        "ent_coef": 0.05,
+    }
+    return {"algo": algo} | known_settings(algo, base) | settings
 
 
 @pytest.mark.parametrize(("algo", "name"), schedulable())
@@ -300,9 +337,8 @@ def test_every_real_number_of_every_algorithm_is_scheduled_set_used_and_reported
 
             run.algorithm.update = watched
 
-    settings = {"n_steps": 8, "num_envs": 2, "total_timesteps": 64, "log_interval": 1, "hidden_sizes": [8]}
-    config = {"algo": algo, "env_id": "rl_training.testing:TinyEnv", f"{name}_schedule": curve, "eval_episodes": 1}
-    result = train(config | settings, run_dir=tmp_path / "run", callbacks=[Watch()])
+    config = sixteen_steps_an_update(algo, **{f"{name}_schedule": curve})
+    result = train(config, run_dir=tmp_path / "run", callbacks=[Watch()])
     expected = {step: curve["start"] + 0.62 * step / 64 for step in (16, 32, 48)} | {64: curve["end"]}
     assert dict(seen) == pytest.approx(expected)
     assert seen[-1] == (64, curve["end"])
@@ -311,29 +347,35 @@ def test_every_real_number_of_every_algorithm_is_scheduled_set_used_and_reported
     assert {row["step"]: row[name] for row in logged} == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("algo", ON_POLICY)
+@EVERY_ALGORITHM
 def test_a_fixed_coefficient_is_among_the_metrics_too(algo: str) -> None:
-    run = trained(algo, Walk, total_timesteps=16, ent_coef=0.07, learning_rate=0.002)
-    assert run.metrics["ent_coef"] == 0.07
+    name = COEFFICIENT[algo]
+    run = trained(algo, playable(algo, Walk), total_timesteps=16, learning_rate=0.002, **{name: 0.07})
+    assert run.metrics[name] == 0.07
     assert run.metrics["learning_rate"] == 0.002
 
 
-@pytest.mark.parametrize("algo", ON_POLICY)
+@EVERY_ALGORITHM
 def test_coefficients_read_and_write_through_to_the_algorithms_config(algo: str) -> None:
-    run = built(algo, Walk)
-    run.algorithm.ent_coef = 0.25
-    assert run.algorithm.cfg.ent_coef == run.algorithm.ent_coef == 0.25
+    name = COEFFICIENT[algo]
+    run = built(algo, playable(algo, Walk), **{name: 0.07})
+    setattr(run.algorithm, name, 0.25)
+    assert getattr(run.algorithm.cfg, name) == getattr(run.algorithm, name) == run.algorithm.current(name) == 0.25
     run.algorithm.set_hyperparameters(learning_rate=0.5, gamma=0.1)
     assert (run.algorithm.learning_rate, run.algorithm.gamma) == (0.5, 0.1)
-    assert run.algorithm.ent_coef == 0.25
+    assert getattr(run.algorithm, name) == 0.25
     run.close()
 
 
+def policy_of(run: Any) -> torch.Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in run.algorithm.policy_state().values()])
+
+
 def weights_of(algo: str, **settings: Any) -> torch.Tensor:
-    return trained(algo, Walk, total_timesteps=64, **settings).algorithm.parameters.data
+    return policy_of(trained(algo, playable(algo, Walk), total_timesteps=64, **settings))
 
 
-@pytest.mark.parametrize("algo", ON_POLICY)
+@EVERY_ALGORITHM
 def test_a_learning_rate_schedule_changes_the_weights(algo: str) -> None:
     fixed = weights_of(algo, learning_rate=0.01)
     assert torch.equal(fixed, weights_of(algo, learning_rate=0.01))
@@ -343,13 +385,19 @@ def test_a_learning_rate_schedule_changes_the_weights(algo: str) -> None:
     assert not torch.equal(fixed, weights_of(algo, learning_rate=0.01, learning_rate_warmup_steps=64))
 
 
-@pytest.mark.parametrize("algo", ON_POLICY)
+@EVERY_ALGORITHM
 def test_a_learning_rate_that_has_come_to_zero_moves_nothing_more(algo: str) -> None:
-    run = built(algo, Walk, total_timesteps=64, learning_rate_schedule={"type": "linear", "end": 0.0, "steps": 32})
+    schedule = {"type": "linear", "end": 0.0, "steps": 32}
+    config = sixteen_steps_an_update(algo, learning_rate=0.01, learning_rate_schedule=schedule)
+    run = build(load_config(config))
+    run.start()
+    before = policy_of(run)
     run.advance()
-    after_first = run.algorithm.parameters.data.clone()
+    after_first = policy_of(run)
+    assert not torch.equal(before, after_first)
     run.advance()
-    assert torch.equal(run.algorithm.parameters.data, after_first)
+    assert torch.equal(policy_of(run), after_first)
+    assert run.metrics["n_updates"] >= 2
     assert run.metrics["learning_rate"] == 0.0
     run.close()
 
@@ -369,6 +417,13 @@ def test_a_learning_rate_that_has_come_to_zero_moves_nothing_more(algo: str) -> 
         ("ppo", "activation", "tanh"),
         ("a2c", "rms_eps", "it only matters when the run is built"),
         ("a2c", "n_steps", "a whole number"),
+        ("dqn", "buffer_size", "a whole number"),
+        ("dqn", "n_step", "a whole number"),
+        ("dqn", "prioritized", "true or false"),
+        ("td3", "policy_delay", "a whole number"),
+        ("sac", "updates_per_step", "it only matters when the run is built"),
+        ("sac", "target_entropy", "it only matters when the run is built"),
+        ("tqc", "n_quantiles", "a whole number"),
     ],
 )
 @pytest.mark.parametrize("suffix", ["_schedule", "_warmup_steps"])

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "A2C": "rl_training.api",
+    "DDPG": "rl_training.api",
+    "DQN": "rl_training.api",
     "PPO": "rl_training.api",
+    "REDQ": "rl_training.api",
+    "SAC": "rl_training.api",
+    "TD3": "rl_training.api",
+    "TQC": "rl_training.api",
     "Agent": "rl_training.api",
     "Callback": "rl_training.api",
     "ConfigError": "rl_training.api",
@@ -27,8 +33,14 @@ _EXPORTS = {
     "resume_training": "rl_training.api",
     "train": "rl_training.api",
     "train_a2c": "rl_training.api",
+    "train_ddpg": "rl_training.api",
+    "train_dqn": "rl_training.api",
     "train_ppo": "rl_training.api",
+    "train_redq": "rl_training.api",
+    "train_sac": "rl_training.api",
     "train_seeds": "rl_training.api",
+    "train_td3": "rl_training.api",
+    "train_tqc": "rl_training.api",
 }
 
 __all__ = ["__version__", *_EXPORTS]

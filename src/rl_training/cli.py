@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +14,7 @@ from rl_training import __version__
 from rl_training.types import UserError
 
 if TYPE_CHECKING:
+    from rl_training.runtime.callbacks import Callback
     from rl_training.runtime.seeds import SeedsResult
     from rl_training.runtime.train import TrainResult
 
@@ -47,16 +51,17 @@ def train(target: str, overrides: tuple[str, ...], seeds: str | None, quiet: boo
     from rl_training.runtime import train as driver
 
     config = load_config(target, overrides)
-    callbacks = [] if quiet else [_display()]
     if seeds is None:
-        _report(driver.train(config, callbacks=callbacks))
+        with _watching(quiet) as callbacks:
+            _report(driver.train(config, callbacks=callbacks))
         return
     from rl_training.runtime.seeds import SeedsInterrupted, train_seeds
 
     if any(override.startswith("seed=") for override in overrides):
         raise UserError(f"seed and --seeds={seeds}: give one of them")
     try:
-        _report_seeds(train_seeds(config, _whole_numbers(seeds), callbacks=callbacks, report=_report_seed))
+        with _watching(quiet) as callbacks:
+            _report_seeds(train_seeds(config, _whole_numbers(seeds), callbacks=callbacks, report=_report_seed))
     except SeedsInterrupted as stop:
         _report_seeds(stop.outcome)
         raise
@@ -71,8 +76,8 @@ def resume(run: str, overrides: tuple[str, ...], which: str, quiet: bool) -> Non
     """Go on with RUN (its folder, or a checkpoint in it), exactly where it was."""
     from rl_training.runtime.workflows import resume_training
 
-    callbacks = [] if quiet else [_display()]
-    _report(resume_training(run, which=which, overrides=overrides, callbacks=callbacks))
+    with _watching(quiet) as callbacks:
+        _report(resume_training(run, which=which, overrides=overrides, callbacks=callbacks))
 
 
 @cli.command("eval")
@@ -134,16 +139,17 @@ def describe(algo: str, as_json: bool) -> None:
 @cli.command()
 def presets() -> None:
     """The presets that come with the package, and what each reaches."""
-    from rl_training.experiment.presets import preset_names, read_expected
+    from rl_training.experiment.presets import preset_names, read_preset
 
     rows: list[tuple[str, ...]] = [("preset", "return", "steps", "seeds", "minutes")]
     for name in preset_names():
-        expected: dict[str, Any] = read_expected(name)
+        preset = read_preset(name)
+        expected = preset["expected"]
+        bar = "long" if expected.get("long") else f">= {expected['return']:g}"
         seeds = ", ".join(str(seed) for seed in expected.get("seeds", []))
-        steps = f"{int(expected['steps']):,}" if "steps" in expected else ""
-        bar = f">= {expected['return']:g}" if "return" in expected else ""
-        rows.append((name, bar, steps, seeds, str(expected.get("minutes", ""))))
+        rows.append((name, bar, f"{preset['total_timesteps']:,}", seeds, str(expected.get("minutes", ""))))
     _print_table(rows)
+    click.echo("\nlong: no evidence is claimed for it")
 
 
 @cli.command()
@@ -157,10 +163,11 @@ def verify(ctx: click.Context, preset: str, overrides: tuple[str, ...], seeds: s
     from rl_training.runtime.workflows import verify_preset
 
     chosen = _whole_numbers(seeds) if seeds else None
-    callbacks = [] if quiet else [_display()]
-    outcome = verify_preset(preset, overrides, seeds=chosen, callbacks=callbacks)
+    with _watching(quiet) as callbacks:
+        outcome = verify_preset(preset, overrides, seeds=chosen, callbacks=callbacks)
+    meaning = " (mean of the last 5 evaluations)" if outcome.measure == "last_5_evaluations" else ""
     for seed, value in outcome.returns.items():
-        click.echo(f"seed {seed}: return {value:.2f} in {outcome.minutes[seed]:.2f} minutes")
+        click.echo(f"seed {seed}: return {value:.2f}{meaning} in {outcome.minutes[seed]:.2f} minutes")
     verdict = "holds" if outcome.passed else "does NOT hold"
     click.echo(f"{preset}: mean {outcome.mean:.2f}, expected at least {outcome.expected:g}: {verdict}")
     ctx.exit(DONE if outcome.passed else FAILED)
@@ -213,10 +220,30 @@ def _whole_numbers(text: str) -> list[int]:
         raise UserError(f"--seeds={text!r}: must be whole numbers with commas between them, as in 1,2,3") from None
 
 
-def _display() -> Any:
+class _PlainLines(logging.Handler):
+    """Says on standard error what the package logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(self.format(record), err=True)
+
+
+@contextmanager
+def _watching(quiet: bool) -> Iterator[list[Callback]]:
+    """Callbacks that show a run while it goes on; for as long as this lasts, log lines are shown too."""
+    if quiet:
+        yield []
+        return
     from rl_training.runtime.loggers import ProgressDisplay
 
-    return ProgressDisplay()
+    log, lines = logging.getLogger("rl_training"), _PlainLines()
+    level = log.level
+    log.addHandler(lines)
+    log.setLevel(logging.INFO)
+    try:
+        yield [ProgressDisplay()]
+    finally:
+        log.setLevel(level)
+        log.removeHandler(lines)
 
 
 def _report(result: TrainResult) -> None:

@@ -25,7 +25,19 @@ from rl_training.types import SpaceInfo, UserError
 
 _UPDATES = 2
 # Small enough for a check to take a fraction of a second; an algorithm takes those that it knows.
-_TINY = {"n_steps": 6, "batch_size": 4, "n_epochs": 2, "hidden_sizes": [16]}
+_TINY = {
+    "n_steps": 6,
+    "batch_size": 4,
+    "n_epochs": 2,
+    "hidden_sizes": [16],
+    "buffer_size": 100,
+    "learning_starts": 4,
+    "train_every": 12,
+    "updates_per_step": 0.5,
+    "target_update_interval": 2,
+    "policy_delay": 2,
+    "n_critics": 4,
+}
 
 
 class TinyEnv(gym.Env[Any, Any]):
@@ -119,10 +131,57 @@ class LinearActorCritic(nn.Module):
         return out[:, :-1], out[:, -1]
 
 
+class LinearQNetwork(nn.Module):
+    """The smallest network of one's own for DQN."""
+
+    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
+        super().__init__()
+        self.layer = nn.Linear(math.prod(info.input_shape), info.action_size)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        values: Tensor = self.layer(obs.flatten(1))
+        return values
+
+
+class LinearCritics(nn.Module):
+    """Critics of one layer: `[critics, B, quantiles]`."""
+
+    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
+        super().__init__()
+        inputs = math.prod(info.input_shape) + info.action_size
+        self.quantiles = getattr(config, "n_quantiles", 1)
+        self.layer = nn.Linear(inputs, 2 * self.quantiles)
+
+    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+        out: Tensor = self.layer(torch.cat([obs.flatten(1), action], dim=-1))
+        return out.reshape(len(out), 2, self.quantiles).transpose(0, 1)
+
+
+class LinearSoftActorCritic(nn.Module):
+    """The smallest networks of one's own for SAC and its like: an actor that gives `[B, 2A]`, and critics."""
+
+    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
+        super().__init__()
+        self.actor = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(info.input_shape), 2 * info.action_size))
+        self.critic = LinearCritics(info, config)
+
+
+class LinearDeterministicActorCritic(nn.Module):
+    """The smallest networks of one's own for TD3 and its like: an actor that gives `[B, A]`, and critics."""
+
+    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
+        super().__init__()
+        self.actor = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(info.input_shape), info.action_size))
+        self.critic = LinearCritics(info, config)
+
+
 def differences(a: Any, b: Any, where: str = "") -> list[str]:
     """The places at which two nested states are not equal to the bit, wall-clock metrics aside."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         same = a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0))
+        return [] if same else [where]
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
         return [] if same else [where]
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         keys = sorted((a.keys() | b.keys()) - {*WALL_CLOCK, "metrics_length"}, key=str)
@@ -138,11 +197,13 @@ def differences(a: Any, b: Any, where: str = "") -> list[str]:
 
 
 def checkpoint_differences(a: Checkpoint, b: Checkpoint) -> list[str]:
-    """Where two checkpoints of one moment differ: weights, optimisers, counters, random streams, environments."""
+    """Where two checkpoints of one moment differ: weights, optimisers, counters, streams, environments, memories."""
+    contents = [{name: array.chunks() for name, array in checkpoint.memory.items()} for checkpoint in (a, b)]
     return [
         *differences(a.policy, b.policy, "policy"),
         *differences(a.state, b.state, "state"),
         *differences(a.envs, b.envs, "envs"),
+        *differences(contents[0], contents[1], "memory"),
     ]
 
 
@@ -216,7 +277,8 @@ def _check_trains_on(algo: str, env: Mapping[str, Any], claimed: bool, settings:
         assert math.isfinite(value), f"{algo}: metric {name} is {value}"
     for name in type(config.algorithm).model_fields:
         if setting_extra(type(config.algorithm), name).get("report"):
-            expected = getattr(config.algorithm, name)
+            given = getattr(config.algorithm, name)
+            expected = run.algorithm.current(name) if isinstance(given, str) else given  # "auto" is learned
             assert run.metrics.get(name) == expected, f"{algo}: {name} is not in the metrics as {expected}"
 
 

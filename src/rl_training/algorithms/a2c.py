@@ -6,8 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, ModelConfig, setting
-from rl_training.algorithms.on_policy import Batch, OnPolicyAlgorithm, OnPolicyConfig, OnPolicyLoopConfig
+from rl_training.algorithms.base import AlgorithmSpec, Context, setting
+from rl_training.algorithms.on_policy import (
+    ActorCriticModelConfig,
+    Batch,
+    OnPolicyAlgorithm,
+    OnPolicyConfig,
+    OnPolicyLoopConfig,
+)
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatRMSprop
 from rl_training.models.mlp_engine import ActorCriticEngine
@@ -70,7 +76,9 @@ class A2C(OnPolicyAlgorithm):
         return tuple(torch.stack([policy, value_error, entropy.mean()]).tolist())
 
     def _closed_form(self, mlp: ActorCriticEngine, data: Batch[Array]) -> tuple[float, ...]:
-        log_prob, entropy, value = mlp.evaluate(self.unpack.inputs(data.obs), data.action, self.unpack.mask(data.obs))
+        log_prob, entropy, value = mlp.evaluate(
+            self.observer.arrays(data.obs), data.action, self.observer.mask(data.obs)
+        )
         d_log_prob, d_value = np.empty((2, len(data)), np.float32)
         policy = heads.plain_policy_gradient(log_prob, self.standardized(data.advantage), d_log_prob)
         value_error = heads.value_gradient(value, data.target, self.cfg.vf_coef, d_value)
@@ -85,7 +93,7 @@ SPEC = AlgorithmSpec(
     summary="Advantage actor-critic",
     config=A2CConfig,
     loop=A2CLoopConfig,
-    model=ModelConfig,
+    model=ActorCriticModelConfig,
     build=A2C,
     capabilities=Capabilities(
         observations=("vector", "image", "dict"), actions=("discrete", "multi_discrete", "multi_binary", "continuous")

@@ -56,23 +56,21 @@ def setting_extra(part: type[ConfigPart], name: str) -> dict[str, Any]:
     return dict(extra) if isinstance(extra, dict) else {}
 
 
+def model_setting(probe: str) -> Any:
+    """The setting by which users bring a network of their own; `probe` names one for the tests."""
+    return setting(
+        "auto",
+        "`auto` (MLPs, behind convolutions for images), or `module:Name`, called with (SpaceInfo, ModelConfig).",
+        probe=probe,
+    )
+
+
 class ModelConfig(ConfigPart):
     """The default network, or a user's own."""
 
-    model: str = setting(
-        "auto",
-        "`auto` (MLPs, behind convolutions for images), or `module:Name`, called with (SpaceInfo, ModelConfig).",
-        probe="rl_training.testing:LinearActorCritic",
-    )
+    model: str = model_setting(probe="rl_training.testing:LinearActorCritic")
     hidden_sizes: tuple[PositiveInt, ...] = setting((64, 64), "Widths of the hidden layers.", probe=(8,))
     activation: Literal["tanh", "relu", "silu", "elu"] = setting("tanh", "Activation of hidden layers.", probe="relu")
-    ortho_init: bool = setting(True, "Orthogonal initialisation; torch's default otherwise.")
-    log_std_init: float = setting(
-        0.0, "Initial log standard deviation of continuous actions.", static=True, live_when={"actions": "continuous"}
-    )
-    use_sde: bool = setting(
-        False, "State-dependent exploration (gSDE) of continuous actions.", live_when={"actions": "continuous"}
-    )
 
 
 class AlgorithmConfig(ConfigPart):
@@ -119,6 +117,10 @@ class Algorithm(ABC):
         if unknown:
             raise AttributeError(f"{type(self).__name__} has no hyperparameter {', '.join(sorted(unknown))}")
         object.__setattr__(self, "cfg", self.cfg.model_copy(update=values))
+
+    def current(self, name: str) -> float:
+        """The value of a hyperparameter now, where it is learned as well."""
+        return float(getattr(self, name))
 
     def __getattr__(self, name: str) -> Any:
         if name != "cfg" and name in type(self.cfg).model_fields:

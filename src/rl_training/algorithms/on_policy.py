@@ -12,20 +12,32 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, AlgorithmConfig, Context, LoopConfig, ModelConfig, setting
+from rl_training.algorithms.observer import Observer, under
 from rl_training.data.rollout import Rollout
 from rl_training.models.encoders import encoder_for
 from rl_training.models.flat import FlatAdam, FlatParameters, FlatRMSprop
 from rl_training.models.mlp_actor_critic import EncodedActorCritic, MLPActorCritic, Shape
 from rl_training.models.mlp_engine import engine_for
-from rl_training.models.normalizers import ObservationNormalizer, RewardNormalizer
+from rl_training.models.normalizers import RewardNormalizer
 from rl_training.ops.distributions import FORBIDDEN, DiagonalGaussian, action_distribution
 from rl_training.ops.kernels import heads
-from rl_training.ops.observations import Unpacker
 from rl_training.ops.returns import gae
 from rl_training.types import Act, Array, SpaceInfo, UserError
 
 S = TypeVar("S", Array, Tensor)
 T = TypeVar("T", Array, Tensor)
+
+
+class ActorCriticModelConfig(ModelConfig):
+    """The networks of policy and value."""
+
+    ortho_init: bool = setting(True, "Orthogonal initialisation; torch's default otherwise.")
+    log_std_init: float = setting(
+        0.0, "Initial log standard deviation of continuous actions.", static=True, live_when={"actions": "continuous"}
+    )
+    use_sde: bool = setting(
+        False, "State-dependent exploration (gSDE) of continuous actions.", live_when={"actions": "continuous"}
+    )
 
 
 class OnPolicyLoopConfig(LoopConfig):
@@ -84,7 +96,7 @@ class Batch(Generic[T]):
         return Batch(*(function(getattr(self, name)) for name in self.__dataclass_fields__))
 
 
-def build_network(info: SpaceInfo, model: ModelConfig) -> MLPActorCritic | EncodedActorCritic:
+def build_network(info: SpaceInfo, model: ActorCriticModelConfig) -> MLPActorCritic | EncodedActorCritic:
     """The default network of the family: MLPs, behind an encoder where observations are more than a vector."""
     shape = Shape(model.hidden_sizes, model.activation, model.ortho_init, model.log_std_init, model.use_sde)
     encoder = encoder_for(info, orthogonal=model.ortho_init)
@@ -124,22 +136,21 @@ class OnPolicyAlgorithm(Algorithm):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context.config)
-        info, cfg = context.info, self.cfg
-        _check_settings(context)
-        self.network = (context.model_factory or build_network)(info, context.model).to(context.device)
+        info, cfg, model = context.info, self.cfg, context.model
+        assert isinstance(model, ActorCriticModelConfig)
+        _check_settings(context, model)
+        make = context.model_factory
+        self.network = (build_network(info, model) if make is None else make(info, model)).to(context.device)
         self.parameters = FlatParameters(self.network.parameters())
         self.mlp = engine_for(self.network, self.parameters, info) if context.engine == "auto" else None
         self.distribution = action_distribution(info)
-        self.unpack = Unpacker(info)
-        self.device = context.device
+        self.observer = Observer(info, context.device, normalize=cfg.normalize_obs, clip=cfg.obs_clip)
         self.policy_rng = context.streams["policy"]
         self.batch_rng = context.streams["batch"]
         if context.model_factory is not None:
             self._check_outputs(context)
-        self.sde = StateDependentNoise(self.network, self.policy_rng) if context.model.use_sde else None
+        self.sde = StateDependentNoise(self.network, self.policy_rng) if model.use_sde else None
         self.n_updates = 0
-        scaled = self.unpack.float_shape or ()
-        self.obs_normalizer = ObservationNormalizer(scaled, cfg.obs_clip) if cfg.normalize_obs else None
         self.reward_normalizer = (
             RewardNormalizer(context.num_envs, cfg.reward_scale_clip) if cfg.normalize_reward else None
         )
@@ -149,72 +160,52 @@ class OnPolicyAlgorithm(Algorithm):
         wanted = f"policy parameters [B, {self.distribution.param_size}] and values [B]"
         self.network.eval()
         with torch.inference_mode():
-            outputs = self.network(self.network_inputs(np.zeros((2, *context.info.obs_shape), context.info.obs_dtype)))
+            outputs = self.network(
+                self.observer.tensors(np.zeros((2, *context.info.obs_shape), context.info.obs_dtype))
+            )
         pair = isinstance(outputs, tuple) and len(outputs) == 2 and all(isinstance(item, Tensor) for item in outputs)
         shapes = [tuple(item.shape) for item in outputs] if pair else type(outputs).__name__
         if shapes != [(2, self.distribution.param_size), (2,)]:
             raise UserError(f"model={context.model.model!r}: must give {wanted}; for a batch of 2 it gave {shapes}")
 
     def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act:
-        rows = self._normalize(obs)
+        rows = self.observer.scaled(obs)
         if not explore:
             return Act(self.distribution.mode(self._forward(rows)[0]), carry)
         if self.mlp is not None:
-            sampled = self.mlp.sample(self.unpack.inputs(rows), self.policy_rng, self.unpack.mask(rows))
+            sampled = self.mlp.sample(self.observer.arrays(rows), self.policy_rng, self.observer.mask(rows))
             action, log_prob, value = sampled
         elif self.sde is not None:
             self.network.eval()
             noise_every = self.cfg.sde_sample_freq
-            action, log_prob, value, carry = self.sde(self.network_inputs(rows), carry, noise_every)
+            action, log_prob, value, carry = self.sde(self.observer.tensors(rows), carry, noise_every)
         else:
             params, value = self._forward(rows)
             action, log_prob = self.distribution.sample(params, self.policy_rng)
         return Act(action, carry, {"log_prob": log_prob, "value": value})
 
-    def _normalize(self, rows: Array) -> Array:
-        if self.obs_normalizer is None:
-            return rows
-        scaled = self.obs_normalizer(self.unpack.floats(rows))
-        if self.unpack.floats(rows) is rows:
-            return scaled
-        rows = rows.copy()
-        self.unpack.floats(rows)[...] = scaled
-        return rows
-
     def _forward(self, rows: Array) -> tuple[Array, Array]:
-        mask = self.unpack.mask(rows)
+        mask = self.observer.mask(rows)
         if self.mlp is not None:
-            return self.mlp.rows(self.unpack.inputs(rows), mask)
+            return self.mlp.rows(self.observer.arrays(rows), mask)
         # A user's network may hold dropout or batch statistics: acting neither draws from them nor moves them.
         self.network.eval()
         with torch.inference_mode():
             params, value = self.network_outputs(rows)
             return params.cpu().numpy(), value.cpu().numpy()
 
-    def network_inputs(self, rows: Array) -> Any:
-        """What the network sees of stored observations, as tensors on its device."""
-        inputs = self.unpack.inputs(rows)
-        return (
-            {name: self._tensor(array) for name, array in inputs.items()}
-            if isinstance(inputs, dict)
-            else self._tensor(inputs)
-        )
-
     def network_outputs(self, rows: Array) -> tuple[Tensor, Tensor]:
         """Policy parameters, with forbidden choices ruled out, and values."""
-        params, value = self.network(self.network_inputs(rows))
-        mask = self.unpack.mask(rows)
+        params, value = self.network(self.observer.tensors(rows))
+        mask = self.observer.mask(rows)
         if mask is not None:
-            params = params.masked_fill(~self._tensor(mask), FORBIDDEN)
+            params = params.masked_fill(~self.observer.tensor(mask), FORBIDDEN)
         return params, value
-
-    def _tensor(self, array: Array) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def tensors(self, batch: Batch[Array]) -> Batch[Tensor]:
         """For autograd, on the network's device; observations stay where they are, for `network_outputs` to take."""
         moved = batch.map(torch.from_numpy)
-        return replace(moved.map(lambda column: column.to(self.device)), obs=moved.obs)
+        return replace(moved.map(lambda column: column.to(self.observer.device)), obs=moved.obs)
 
     def standardized(self, advantage: Array) -> Array:
         """Advantages as the loss takes them: of zero mean and unit deviation, if the config says so."""
@@ -227,11 +218,10 @@ class OnPolicyAlgorithm(Algorithm):
     def prepare(self, rollout: Rollout) -> Batch[Array]:
         """Advantages and value targets of the rollout's real steps; the running statistics move here, once."""
         cfg, real = self.cfg, rollout.real
-        obs = self._normalize(rollout.obs)
+        obs = self.observer.scaled(rollout.obs)
         value = rollout.extras["value"]
-        _, bootstrap = self._forward(self._normalize(rollout.bootstrap_obs()))
-        if self.obs_normalizer is not None:
-            self.obs_normalizer.update(self.unpack.floats(rollout.obs[real]))
+        _, bootstrap = self._forward(self.observer.scaled(rollout.bootstrap_obs()))
+        self.observer.update(rollout.obs[real])
         reward = rollout.reward
         if self.reward_normalizer is not None:
             self.reward_normalizer.update(reward, rollout.done, real, cfg.gamma)
@@ -266,15 +256,12 @@ class OnPolicyAlgorithm(Algorithm):
         return "autograd" if self.mlp is None else "mlp"
 
     def policy_state(self) -> dict[str, Tensor]:
-        state = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
-        if self.obs_normalizer is not None:
-            state |= {f"obs_normalizer.{name}": tensor for name, tensor in self.obs_normalizer.state_dict().items()}
-        return state
+        network = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
+        return network | self.observer.state_dict()
 
     def load_policy_state(self, state: Mapping[str, Tensor]) -> None:
-        self.network.load_state_dict(_under(state, "network."))
-        if self.obs_normalizer is not None:
-            self.obs_normalizer.load_state_dict(_under(state, "obs_normalizer."))
+        self.network.load_state_dict(under(state, "network."))
+        self.observer.load_state_dict(state)
 
     def training_state(self) -> dict[str, Any]:
         state: dict[str, Any] = {"optimizer": self.optimizer.state_dict(), "n_updates": self.n_updates}
@@ -289,14 +276,8 @@ class OnPolicyAlgorithm(Algorithm):
             self.reward_normalizer.load_state_dict(state["reward_normalizer"])
 
 
-def _check_settings(context: Context) -> None:
-    if context.config.normalize_obs and Unpacker(context.info).float_shape is None:  # type: ignore[attr-defined]
-        raise UserError("normalize_obs=True: images are scaled to [0, 1] by their network; set it to false")
-    if context.model.use_sde and not context.info.continuous:
+def _check_settings(context: Context, model: ActorCriticModelConfig) -> None:
+    if model.use_sde and not context.info.continuous:
         raise UserError(f"use_sde=True: is for continuous actions; these are {context.info.action_kind}")
-    if context.model.use_sde and context.model_factory is not None:
-        raise UserError(f"use_sde=True: needs the package's own network, not model={context.model.model!r}")
-
-
-def _under(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+    if model.use_sde and context.model_factory is not None:
+        raise UserError(f"use_sde=True: needs the package's own network, not model={model.model!r}")

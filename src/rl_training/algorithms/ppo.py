@@ -8,8 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, ModelConfig, setting
-from rl_training.algorithms.on_policy import Batch, OnPolicyAlgorithm, OnPolicyConfig, OnPolicyLoopConfig
+from rl_training.algorithms.base import AlgorithmSpec, Context, setting
+from rl_training.algorithms.on_policy import (
+    ActorCriticModelConfig,
+    Batch,
+    OnPolicyAlgorithm,
+    OnPolicyConfig,
+    OnPolicyLoopConfig,
+)
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatAdam
 from rl_training.models.mlp_engine import ActorCriticEngine
@@ -104,7 +110,9 @@ class PPO(OnPolicyAlgorithm):
 
     def _closed_form(self, mlp: ActorCriticEngine, mini: Batch[Array]) -> tuple[float, ...]:
         cfg = self.cfg
-        log_prob, entropy, value = mlp.evaluate(self.unpack.inputs(mini.obs), mini.action, self.unpack.mask(mini.obs))
+        log_prob, entropy, value = mlp.evaluate(
+            self.observer.arrays(mini.obs), mini.action, self.observer.mask(mini.obs)
+        )
         d_log_prob, d_value = np.empty((2, len(mini)), np.float32)
         advantage = self.standardized(mini.advantage)
         policy, kl, clipped = heads.ppo_policy_gradient(log_prob, mini.log_prob, advantage, cfg.clip_coef, d_log_prob)
@@ -125,7 +133,7 @@ SPEC = AlgorithmSpec(
     summary="Proximal policy optimisation",
     config=PPOConfig,
     loop=OnPolicyLoopConfig,
-    model=ModelConfig,
+    model=ActorCriticModelConfig,
     build=PPO,
     capabilities=Capabilities(
         observations=("vector", "image", "dict"), actions=("discrete", "multi_discrete", "multi_binary", "continuous")

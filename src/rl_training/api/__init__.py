@@ -1,18 +1,30 @@
 """The public names."""
 
-from rl_training.api.algorithms import A2C, PPO, Agent
+from rl_training.api.algorithms import A2C, DDPG, DQN, PPO, REDQ, SAC, TD3, TQC, Agent
 from rl_training.experiment.config import Config, ConfigError, load_config
 from rl_training.runtime.a2c_trainer import train_a2c
 from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.ddpg_trainer import train_ddpg
+from rl_training.runtime.dqn_trainer import train_dqn
 from rl_training.runtime.ppo_trainer import train_ppo
+from rl_training.runtime.redq_trainer import train_redq
+from rl_training.runtime.sac_trainer import train_sac
 from rl_training.runtime.seeds import SeedsResult, train_seeds
+from rl_training.runtime.td3_trainer import train_td3
+from rl_training.runtime.tqc_trainer import train_tqc
 from rl_training.runtime.train import Interrupted, TrainResult, train
 from rl_training.runtime.workflows import evaluate_checkpoint, resume_training, verify_preset
 from rl_training.types import UserError
 
 __all__ = [
     "A2C",
+    "DDPG",
+    "DQN",
     "PPO",
+    "REDQ",
+    "SAC",
+    "TD3",
+    "TQC",
     "Agent",
     "Callback",
     "Config",
@@ -26,7 +38,13 @@ __all__ = [
     "resume_training",
     "train",
     "train_a2c",
+    "train_ddpg",
+    "train_dqn",
     "train_ppo",
+    "train_redq",
+    "train_sac",
     "train_seeds",
+    "train_td3",
+    "train_tqc",
     "verify_preset",
 ]

@@ -202,3 +202,39 @@ class A2C(Agent):
     """Advantage actor-critic."""
 
     algo = "a2c"
+
+
+class DQN(Agent):
+    """Deep Q-learning: double, dueling, n-step, prioritised."""
+
+    algo = "dqn"
+
+
+class DDPG(Agent):
+    """Deep deterministic policy gradient."""
+
+    algo = "ddpg"
+
+
+class TD3(Agent):
+    """Twin delayed deep deterministic policy gradient."""
+
+    algo = "td3"
+
+
+class SAC(Agent):
+    """Soft actor-critic."""
+
+    algo = "sac"
+
+
+class REDQ(Agent):
+    """Randomized ensembled double Q-learning."""
+
+    algo = "redq"
+
+
+class TQC(Agent):
+    """Truncated quantile critics."""
+
+    algo = "tqc"

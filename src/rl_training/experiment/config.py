@@ -211,8 +211,13 @@ def _check_scheduling(
         schedule, warmup = scheduling.get(name + "_schedule"), scheduling.get(name + "_warmup_steps")
         if schedule is None and warmup is None:
             continue
+        base = getattr(algorithm, name, None)
+        if isinstance(base, str):
+            learned = f"{name}={base!r} is learned; give a number to schedule"
+            problems.append(f"{given[0]}={scheduling[given[0]]!r}: {learned}")
+            continue
         try:
-            control = parse_control(getattr(algorithm, name), schedule, warmup)
+            control = parse_control(base, schedule, warmup)
             control.at(0, horizon)
         except ScheduleError as error:
             problems.append(f"{given[0]}={scheduling[given[0]]!r}: {error}")

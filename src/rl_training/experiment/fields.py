@@ -69,7 +69,7 @@ def _settings_of_part(part: str, kind: type[ConfigPart]) -> list[Setting]:
         extra = setting_extra(kind, name)
         limits = {
             limit: float(getattr(item, limit))
-            for item in info.metadata
+            for item in (*info.metadata, *_limits_of_members(info.annotation))
             for limit in _LIMITS
             if getattr(item, limit, None) is not None
         }
@@ -87,6 +87,14 @@ def _settings_of_part(part: str, kind: type[ConfigPart]) -> list[Setting]:
             )
         )
     return settings
+
+
+def _limits_of_members(annotation: Any) -> list[Any]:
+    """The limits of the members of a union, such as those of the number in "a number or text"."""
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return []
+    members = [member for member in get_args(annotation) if get_origin(member) is Annotated]
+    return [item for member in members for item in get_args(member)[1:]]
 
 
 def _kind(annotation: Any) -> str:

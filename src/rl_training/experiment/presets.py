@@ -18,10 +18,9 @@ def preset_path(name: str) -> Path | None:
     return PRESET_FOLDER / f"{name}.yaml" if name in preset_names() else None
 
 
-def read_expected(name: str) -> dict[str, Any]:
-    """The `expected` block of a preset as it stands in its file."""
+def read_preset(name: str) -> dict[str, Any]:
+    """The settings of a preset as they stand in its file."""
     import yaml
 
     path = preset_path(name)
-    content = yaml.safe_load(path.read_text()) if path is not None else {}
-    return dict(content.get("expected") or {})
+    return dict(yaml.safe_load(path.read_text())) if path is not None else {}

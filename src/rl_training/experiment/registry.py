@@ -28,9 +28,23 @@ _ANY = Capabilities(
     observations=("vector", "image", "dict"), actions=("discrete", "multi_discrete", "multi_binary", "continuous")
 )
 
+_CONTINUOUS = Capabilities(observations=("vector", "image", "dict"), actions=("continuous",))
+_DISCRETE = Capabilities(observations=("vector", "image", "dict"), actions=("discrete",))
+
+
+def _off_policy(name: str, summary: str, capabilities: Capabilities = _CONTINUOUS) -> Entry:
+    return Entry(f"rl_training.algorithms.{name}:SPEC", "off_policy", summary, capabilities)
+
+
 REGISTRY: dict[str, Entry] = {
     "ppo": Entry("rl_training.algorithms.ppo:SPEC", "on_policy", "Proximal policy optimisation", _ANY),
     "a2c": Entry("rl_training.algorithms.a2c:SPEC", "on_policy", "Advantage actor-critic", _ANY),
+    "dqn": _off_policy("dqn", "Deep Q-learning: double, dueling, n-step, prioritised", _DISCRETE),
+    "ddpg": _off_policy("ddpg", "Deep deterministic policy gradient"),
+    "td3": _off_policy("td3", "Twin delayed deep deterministic policy gradient"),
+    "sac": _off_policy("sac", "Soft actor-critic"),
+    "redq": _off_policy("redq", "Randomized ensembled double Q-learning"),
+    "tqc": _off_policy("tqc", "Truncated quantile critics"),
 }
 
 

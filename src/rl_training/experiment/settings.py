@@ -49,12 +49,25 @@ class EarlyStoppingRule(ConfigPart):
 class Expected(ConfigPart):
     """What a preset reaches, as it was measured: `rl-training verify` runs it again."""
 
-    return_: float = Field(alias="return", description="The mean return over the seeds is at least this.")
+    return_: float | None = Field(None, alias="return", description="The mean return over the seeds is at least this.")
+    long: bool = setting(False, "Too long to have been measured: nothing is claimed.")
+    measure: Literal["final_policy", "last_5_evaluations"] = setting(
+        "final_policy",
+        "What counts as a seed's return: of the policy at the end, or the mean of evaluations on the way.",
+    )
     seeds: tuple[int, ...] = setting((101, 102, 103), "Training seeds of the evidence.")
     steps: int = setting(0, "Steps at which it is measured.", ge=0)
     minutes: float = setting(0.0, "Minutes for each seed on two cores.", ge=0.0, static=True)
-    measured: tuple[float, ...] = setting((), "The final policy's mean return for each seed, when it was measured.")
-    episodes: int = setting(100, "Deterministic evaluation episodes for each seed.", ge=1)
+    measured: tuple[float, ...] = setting((), "The return of each seed, when it was measured.")
+    episodes: int = setting(100, "Deterministic episodes that judge the policy at the end.", ge=1)
+
+    @model_validator(mode="after")
+    def _claims_a_return_or_nothing(self) -> Expected:
+        if self.long and self.return_ is not None:
+            raise ValueError("'long' claims nothing, so there can be no 'return'")
+        if not self.long and self.return_ is None:
+            raise ValueError("needs 'return', or 'long: true' where nothing is claimed")
+        return self
 
 
 class RunConfig(ConfigPart):
@@ -64,7 +77,7 @@ class RunConfig(ConfigPart):
     env_id: str = Field(description="A Gymnasium id, or `module:function` that makes an environment.")
     env_kwargs: dict[str, Any] = setting({}, "Arguments of the environment.")
     vectorization: Literal["auto", "native", "sync", "async"] = setting(
-        "auto", "How environments are stepped together; `auto` is native where one is registered, else sync."
+        "auto", "How environments are stepped together; `auto` is native where that is faster, else sync."
     )
     num_envs: int = setting(8, "Environments that are stepped together.", ge=1)
     seed: int = setting(0, "Seed of everything random in the run.", ge=0)

@@ -12,16 +12,32 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from rl_training.models.ensemble import StackedMLP
 from rl_training.models.flat import FlatParameters
+from rl_training.models.heads import MLPNetwork
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.torso import MLP
 from rl_training.ops.distributions import FORBIDDEN
 from rl_training.ops.kernels import acting, heads, jit
 from rl_training.types import Array, SpaceInfo
 
+# A layer of more weights than this costs the compiled call more than BLAS takes for it, even on one row.
+_WIDE = 8192
+
 KINDS: dict[type[nn.Module], int] = {nn.Tanh: acting.TANH, nn.ReLU: acting.RELU, nn.SiLU: acting.SILU}
+
+
+@jit
+def _add_and_rectify(output: Array, biases: Array) -> None:
+    """Add biases `[members, 1, width]` to `[members, rows, width]` and cut off what is below 0, in one pass."""
+    for member in range(output.shape[0]):
+        bias = biases[member, 0]
+        for row in range(output.shape[1]):
+            h = output[member, row]
+            for i in range(h.size):
+                h[i] = max(h[i] + bias[i], np.float32(0.0))
 
 
 @jit
@@ -70,20 +86,23 @@ class Workspace:
 class MLPEngine:
     """One MLP, or a stack of equal ones where the parameters have a leading axis: `[..., out, in]` and `[..., out]`.
 
-    `forward` takes `[..., N, in]`. `backward` takes the gradient of what `forward` gave, overwrites the gradients of
-    the parameters, and gives that of the input if it is asked to. What both give is only valid until the next call.
+    `forward` takes `[..., N, in]`, or `[N, in]` for all members of a stack alike. `backward` takes the gradient of what
+    `forward` gave and overwrites the gradients of the parameters; `input_gradient` leaves these alone. What they give
+    is only valid until the next call.
     """
 
     def __init__(
-        self, layers: Sequence[tuple[Array, Array]], gradients: Sequence[tuple[Array, Array]], kind: int
+        self, layers: Sequence[tuple[Array, Array]], kind: int, gradients: Sequence[tuple[Array, Array]] = ()
     ) -> None:
-        """Weights and biases of every layer, and the arrays that take their gradients."""
+        """Weights and biases of every layer, and the arrays that take their gradients if it is to be trained."""
         self.weights = [weight for weight, _ in layers]
         self.biases = [bias[..., None, :] for _, bias in layers]
         self.d_weights = [weight for weight, _ in gradients]
         self.d_biases = [bias[..., None, :] for _, bias in gradients]
         self.kind = kind
         stack, widths = self.weights[0].shape[:-2], [weight.shape[-2] for weight in self.weights]
+        self._flat_stack = (math.prod(stack),)
+        self._stacked_biases = [bias.reshape(*self._flat_stack, 1, -1) for bias in self.biases]
         self._outputs = Workspace(stack, widths)
         self._gradients = Workspace(stack, widths[:-1])
         # silu(z) = z * gate(z): its derivative cannot be told from its output alone.
@@ -96,30 +115,45 @@ class MLPEngine:
             workspace.resize(x.shape[-2])
         for layer, out in enumerate(self._outputs.arrays):
             np.matmul(x, self.weights[layer].swapaxes(-1, -2), out=out)
-            out += self.biases[layer]
-            if layer < len(self.weights) - 1:
+            if layer == len(self.weights) - 1:
+                out += self.biases[layer]
+            elif self.kind == acting.RELU:
+                _add_and_rectify(out.reshape(self._flat_stack + out.shape[-2:]), self._stacked_biases[layer])
+            else:
+                out += self.biases[layer]
                 self._activate(layer, out)
             x = out
         return x
 
-    def backward(self, d_output: Array, *, to_input: bool = False) -> Array | None:
+    def backward(self, d_output: Array) -> None:
         ones = np.ones((1, d_output.shape[-2]), np.float32)
         for layer in range(len(self.weights) - 1, -1, -1):
             inputs = self._outputs.arrays[layer - 1] if layer else self._x
             np.matmul(d_output.swapaxes(-1, -2), inputs, out=self.d_weights[layer])
             np.matmul(ones, d_output, out=self.d_biases[layer])
             if layer:
-                d_inputs = self._gradients.arrays[layer - 1]
-                np.matmul(d_output, self.weights[layer], out=d_inputs)
-                self._through_activation(layer - 1, d_inputs)
-                d_output = d_inputs
-        return np.matmul(d_output, self.weights[0]) if to_input else None
+                d_output = self._through_layer(layer, d_output)
+
+    def input_gradient(self, d_output: Array, columns: int) -> Array:
+        """The gradient of the first columns of the input, `[..., N, columns]`."""
+        for layer in range(len(self.weights) - 1, 0, -1):
+            d_output = self._through_layer(layer, d_output)
+        d_input: Array = np.matmul(d_output, self.weights[0][..., :columns])
+        return d_input
+
+    def _through_layer(self, layer: int, d_output: Array) -> Array:
+        """From the gradient of a layer's output to that of the output of the layer before."""
+        d_inputs, weights = self._gradients.arrays[layer - 1], self.weights[layer]
+        if weights.shape[-2] == 1:  # an outer product, for which a matrix product is slow
+            np.multiply(d_output, weights, out=d_inputs)
+        else:
+            np.matmul(d_output, weights, out=d_inputs)
+        self._through_activation(layer - 1, d_inputs)
+        return d_inputs
 
     def _activate(self, layer: int, out: Array) -> None:
         if self.kind == acting.TANH:
             np.tanh(out, out=out)
-        elif self.kind == acting.RELU:
-            np.maximum(out, 0.0, out=out)
         else:
             gate = self._gates.arrays[layer]
             np.tanh(np.multiply(out, 0.5, out=gate), out=gate)  # the logistic function, by way of a fast tanh
@@ -128,16 +162,17 @@ class MLPEngine:
             out *= gate
 
     def _through_activation(self, layer: int, d_output: Array) -> None:
+        output = self._outputs.arrays[layer]
         if self.kind == acting.TANH:
-            _tanh_backward(self._outputs.arrays[layer], d_output)
+            _tanh_backward(output, d_output)
         elif self.kind == acting.RELU:
-            _relu_backward(self._outputs.arrays[layer], d_output)
+            _relu_backward(output, d_output)
         else:
-            _silu_backward(self._outputs.arrays[layer], self._gates.arrays[layer], d_output)
+            _silu_backward(output, self._gates.arrays[layer], d_output)
 
 
 class ActingMLP:
-    """An MLP on a few rows, through one compiled call that reads the flat buffer."""
+    """An MLP on a few rows: small ones through one compiled call that reads the flat buffer, wide ones through BLAS."""
 
     def __init__(self, layers: Sequence[nn.Linear], parameters: FlatParameters, kind: int) -> None:
         self._flat = parameters.data.numpy()
@@ -145,9 +180,13 @@ class ActingMLP:
         self._sizes = np.array([layers[0].in_features, *(layer.out_features for layer in layers)])
         offsets = [(layer.weight.storage_offset(), layer.bias.storage_offset()) for layer in layers]
         self._offsets = np.array(offsets)
+        wide = max(layer.weight.numel() for layer in layers) > _WIDE
+        self._engine = MLPEngine(_views(layers), kind) if wide else None
 
     def __call__(self, x: Array) -> Array:
         """`[B, in]` to `[B, out]`."""
+        if self._engine is not None:
+            return self._engine.forward(x)
         out: Array = acting.mlp_rows(self._flat, self._offsets, self._sizes, self._kind, x)
         return out
 
@@ -159,7 +198,7 @@ class ActorCriticEngine:
         policy = _linears(network.policy_torso, network.policy_head)
         value = _linears(network.value_torso, network.value_head)
         kind = _kind(network.policy_torso)
-        self.policy, self.value = (MLPEngine(_views(net), _gradients(net), kind) for net in (policy, value))
+        self.policy, self.value = (MLPEngine(_views(net), kind, _gradients(net)) for net in (policy, value))
         self._act_policy, self._act_value = (ActingMLP(net, parameters, kind) for net in (policy, value))
         self.log_std: Array | None = None
         if network.log_std is not None:
@@ -233,8 +272,7 @@ def _views(layers: Sequence[nn.Linear]) -> list[tuple[Array, Array]]:
 
 
 def _gradients(layers: Sequence[nn.Linear]) -> list[tuple[Array, Array]]:
-    grads = [(layer.weight.grad, layer.bias.grad) for layer in layers]
-    return [(weight.numpy(), bias.numpy()) for weight, bias in grads if weight is not None and bias is not None]
+    return [(_gradient(layer.weight), _gradient(layer.bias)) for layer in layers]
 
 
 def engine_for(network: nn.Module, parameters: FlatParameters, info: SpaceInfo) -> ActorCriticEngine | None:
@@ -246,3 +284,34 @@ def engine_for(network: nn.Module, parameters: FlatParameters, info: SpaceInfo) 
         return None
     covered = all(type(layer) in KINDS or isinstance(layer, nn.Linear) for layer in network.policy_torso)
     return ActorCriticEngine(network, parameters, info) if covered else None
+
+
+def covered(module: nn.Module) -> bool:
+    """Whether the engine can compute all of a network: MLPs of float32 weights on a CPU, of a known activation."""
+    floats = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in module.parameters())
+    leaves = [part for part in module.modules() if not list(part.children())]
+    return floats and all(isinstance(leaf, (nn.Linear, nn.ParameterList, MLP, *KINDS)) for leaf in leaves)
+
+
+def network_engine(network: MLPNetwork, *, trained: bool) -> MLPEngine:
+    """The engine of a network without an encoder."""
+    linears = _linears(network.torso, network.head)
+    return MLPEngine(_views(linears), _kind(network.torso), _gradients(linears) if trained else ())
+
+
+def acting_engine(network: MLPNetwork, parameters: FlatParameters) -> ActingMLP:
+    """The same network on a few rows."""
+    return ActingMLP(_linears(network.torso, network.head), parameters, _kind(network.torso))
+
+
+def stacked_engine(stack: StackedMLP, *, trained: bool, members: slice = slice(None)) -> MLPEngine:
+    """The engine of some members of a stack, or of all."""
+    pairs = list(zip(stack.weights, stack.biases, strict=True))
+    layers = [(weight.detach()[members].numpy(), bias.detach()[members].numpy()) for weight, bias in pairs]
+    gradients = [(_gradient(weight)[members], _gradient(bias)[members]) for weight, bias in pairs] if trained else []
+    return MLPEngine(layers, KINDS[type(stack.activation)], gradients)
+
+
+def _gradient(parameter: Tensor) -> Array:
+    assert parameter.grad is not None
+    return parameter.grad.numpy()

@@ -18,6 +18,10 @@ from rl_training.types import Array, SpaceInfo
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 # The logit of a forbidden choice: its probability is exactly 0, and 0 times its logarithm is 0, not NaN.
 FORBIDDEN = -1e8
+# Log deviations of squashed Gaussians are kept within these.
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+# tanh is taken back for actions up to this: at 1 itself the raw action would be infinite.
+_ALMOST_ONE = 1.0 - 1e-6
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,31 @@ class DiagonalGaussian:
 
     def entropy(self, params: Tensor) -> Tensor:
         return params[..., self.size :].sum(dim=-1) + self.size * (0.5 + LOG_SQRT_2PI)
+
+
+def squashed_sample(params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Actions tanh(mean + std * noise) `[B, A]` and their log-densities `[B]`, from params `[B, 2A]`."""
+    mean, log_std = _mean_and_log_std(params)
+    raw = mean + log_std.exp() * noise
+    return raw.tanh(), (-0.5 * noise.square() - log_std - LOG_SQRT_2PI - _log_slope(raw)).sum(dim=-1)
+
+
+def squashed_log_prob(params: Tensor, action: Tensor) -> Tensor:
+    """The log-density `[B]` of given actions in [-1, 1]; the ends of the interval are moved inside by 1e-6."""
+    mean, log_std = _mean_and_log_std(params)
+    raw = action.clamp(-_ALMOST_ONE, _ALMOST_ONE).atanh()
+    noise = (raw - mean) * torch.exp(-log_std)
+    return (-0.5 * noise.square() - log_std - LOG_SQRT_2PI - _log_slope(raw)).sum(dim=-1)
+
+
+def _mean_and_log_std(params: Tensor) -> tuple[Tensor, Tensor]:
+    mean, log_std = params.chunk(2, dim=-1)
+    return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+
+
+def _log_slope(raw: Tensor) -> Tensor:
+    """log(1 - tanh(raw)^2), in a form that stays exact where tanh is 1."""
+    return 2.0 * (math.log(2.0) - raw - torch.nn.functional.softplus(-2.0 * raw))
 
 
 def action_distribution(info: SpaceInfo) -> Categorical | MultiCategorical | DiagonalGaussian:

@@ -1,4 +1,4 @@
-"""Value losses and their diagnostics, batched: every argument is `[B]`."""
+"""Values, their targets and losses: every argument is `[B]` unless it says otherwise."""
 
 from __future__ import annotations
 
@@ -18,6 +18,40 @@ def clipped_value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: f
     """The larger of the plain error and that of a value kept within `clip` of the old one."""
     kept = old_value + (value - old_value).clamp(-clip, clip)
     return 0.5 * torch.max((value - target).square(), (kept - target).square()).mean()
+
+
+def td_target(reward: Array, discount: Array, terminated: Array, next_value: Array) -> Array:
+    """reward + discount * next_value, without the second term where the episode terminated (truncation is no end)."""
+    return reward + discount * (1.0 - terminated) * next_value
+
+
+def ensemble_value_loss(value: Tensor, target: Tensor) -> Tensor:
+    """Half the mean squared error of every critic `[critics, B]`, summed over them."""
+    return 0.5 * (value - target).square().mean(dim=-1).sum()
+
+
+def weighted_huber_loss(value: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """The mean of weighted errors: squared up to 1, linear beyond."""
+    return (weight * torch.nn.functional.huber_loss(value, target, reduction="none")).mean()
+
+
+def quantile_huber_loss(quantiles: Tensor, target: Tensor) -> Tensor:
+    """How far quantiles `[critics, B, N]` are from those of target samples `[B, M]` (Dabney et al. 2018, eq. 10).
+
+    Summed over critics, averaged over the rest; the n-th quantile stands for the fraction (n + 1/2) / N.
+    """
+    count = quantiles.shape[-1]
+    fraction = (torch.arange(count, device=quantiles.device, dtype=quantiles.dtype) + 0.5) / count
+    error = target[:, None, :] - quantiles[..., None]
+    huber = torch.where(error.abs() <= 1.0, 0.5 * error.square(), error.abs() - 0.5)
+    below = (error.detach() < 0.0).to(huber.dtype)
+    return ((fraction[:, None] - below).abs() * huber).mean(dim=(1, 2, 3)).sum()
+
+
+def dueling_values(outputs: Tensor) -> Tensor:
+    """Action values from a state's value and the advantages `[B, 1 + A]` (Wang et al. 2016, eq. 9)."""
+    value, advantage = outputs[..., :1], outputs[..., 1:]
+    return value + advantage - advantage.mean(dim=-1, keepdim=True)
 
 
 def explained_variance(value: Array, target: Array) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rl_training.experiment.settings import EarlyStoppingRule
@@ -49,6 +50,15 @@ class Callback:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave."""
+
+
+def named(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Callback]]:
+    """Each under its class and how many of the class came before, so that a new one takes no other's state."""
+    seen: Counter[str] = Counter()
+    for callback in callbacks:
+        kind = type(callback).__qualname__
+        yield f"{kind}.{seen[kind]}", callback
+        seen[kind] += 1
 
 
 def crossed(before: int, now: int, interval: int | None) -> bool:
@@ -105,11 +115,13 @@ class EarlyStopping(Callback):
         self._metric_is_known = False
 
     def on_step(self, run: Run, metrics: Metrics) -> None:
-        """A metric that does not exist is said after the first step, long before the first evaluation."""
+        """A metric that does not exist is said at the first update, long before most evaluations."""
         if self._metric_is_known:
             return
         known = metrics | dict.fromkeys((*EVALUATION_METRICS, *EPISODE_METRICS), 0.0)
         if self.rule.metric not in known:
+            if metrics.get("n_updates") == 0.0:  # a metric of updates, of which there was none yet
+                return
             name = self.rule.metric
             raise run.mistake(f"early_stopping.metric={name!r}: no such metric", name, known)
         self._metric_is_known = True
@@ -117,7 +129,7 @@ class EarlyStopping(Callback):
     def on_eval(self, run: Run, metrics: Metrics) -> None:
         rule = self.rule
         known = run.metrics | metrics
-        if rule.metric not in known:  # an episode's, of which none has ended yet
+        if rule.metric not in known:  # of episodes or updates, of which there was none yet
             return
         sign = 1.0 if rule.mode == "max" else -1.0
         value = sign * known[rule.metric]

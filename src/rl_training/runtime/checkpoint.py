@@ -21,6 +21,16 @@ from safetensors.torch import load_file
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
+from rl_training.runtime.chunk_files import (
+    MEMORY_FOLDER,
+    Chunks,
+    describe_memory,
+    read_memory,
+    sync,
+    unreadable,
+    write_file,
+    write_memory,
+)
 from rl_training.types import UserError
 
 FORMAT_VERSION = 1
@@ -32,12 +42,16 @@ _ENVS_KEYS = {"steps", "raw", "keeper"}
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds: `policy` is what acting needs, `state` and `envs` what training needs besides."""
+    """What a checkpoint holds: `policy` is what acting needs, the rest what training needs besides.
+
+    `memory` are the large arrays of the loop's parts: the live ones in a snapshot, maps of their files when it is read.
+    """
 
     meta: dict[str, Any]
     policy: dict[str, Tensor]
     state: dict[str, Any] = field(default_factory=dict)
     envs: dict[str, Any] = field(default_factory=dict)
+    memory: Mapping[str, Chunks] = field(default_factory=dict)
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
@@ -47,22 +61,23 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
     try:
         draft.mkdir(parents=True)
         for name, content in _contents(checkpoint).items():
-            with (draft / name).open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        _sync(draft)
+            write_file(draft / name, content)
+        written = write_memory(draft / MEMORY_FOLDER, checkpoint.memory)
+        sync(draft)
         _move(draft, path)
-        _sync(path.parent)
+        sync(path.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+    for name, where in written.items():
+        checkpoint.memory[name].written = where._replace(folder=path / MEMORY_FOLDER)
     return path
 
 
 def _contents(checkpoint: Checkpoint) -> dict[str, bytes]:
     """The files of a checkpoint. They are made in memory, so that a full disk is one kind of error, with its name."""
     policy = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.policy.items()}
-    meta = json.dumps(checkpoint.meta | {"format": FORMAT_VERSION}, indent=2) + "\n"
+    memory = {"memory": describe_memory(checkpoint.memory)} if checkpoint.memory else {}
+    meta = json.dumps(checkpoint.meta | {"format": FORMAT_VERSION} | memory, indent=2) + "\n"
     return {
         "model.safetensors": safetensors_bytes(policy),
         "state.pt": _torch_bytes(_plain(checkpoint.state, "state")),
@@ -109,19 +124,11 @@ def _recover(folder: Path) -> None:
             os.rename(replaced, path)
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def point(folder: Path, name: str, path: Path) -> None:
     """Let the one-line file `name` (`latest` or `best`) name a checkpoint."""
     draft = folder / f".{name}.{os.getpid()}"
     draft.write_text(path.name + "\n")
-    _sync(draft)
+    sync(draft)
     os.replace(draft, folder / name)
 
 
@@ -200,11 +207,12 @@ def read_meta(path: Path) -> dict[str, Any]:
 def read_checkpoint(path: Path, *, policy_only: bool = False) -> Checkpoint:
     """Load a checkpoint; nothing in it is executed, and a damaged file is said by name."""
     meta = read_meta(path)
+    described = meta.pop("memory", {})
     policy = _read(path / "model.safetensors", load_file)
     if policy_only:
         return Checkpoint(meta, policy)
     state, envs = _read_plain(path / "state.pt", _STATE_KEYS), _read_plain(path / "envs.pt", _ENVS_KEYS)
-    return Checkpoint(meta, policy, state, envs)
+    return Checkpoint(meta, policy, state, envs, read_memory(path / MEMORY_FOLDER, described))
 
 
 def _read_plain(file: Path, keys: set[str]) -> dict[str, Any]:
@@ -224,5 +232,4 @@ def _read(file: Path, load: Any) -> Any:
     try:
         return load(file)
     except (OSError, RuntimeError, EOFError, ValueError, KeyError, SafetensorError, pickle.UnpicklingError) as error:
-        reason = str(error).strip().split("\n")[0][:120]
-        raise UserError(f"{str(file)!r}: is missing, damaged or foreign ({reason})") from None
+        raise unreadable(file, str(error).strip().split("\n")[0][:120]) from None

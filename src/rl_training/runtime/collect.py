@@ -27,6 +27,9 @@ class Collector:
 
     Whatever the autoreset mode, `step` gives the same transitions: `next_obs` is the true successor, and a row that a
     reset produced is marked as not real.
+
+    `broken` marks the environments of which a resume lost the running episode: what they show now does not follow from
+    their last transition. A memory that chains transitions reads it before its next step, and clears it.
     """
 
     def __init__(
@@ -52,11 +55,13 @@ class Collector:
         self._unpack = Unpacker(info)
         self._has_numbers = self._unpack.float_shape is not None
         self._all = np.ones(self.num_envs, np.bool_)
+        self.broken = np.zeros(self.num_envs, np.bool_)
         self._resetting = np.zeros(self.num_envs, np.bool_)
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, np.int64)
         self._episodes = 0
         self._recent: deque[tuple[float, int]] = deque(maxlen=_EPISODE_WINDOW)
+        self._recent_metrics: Metrics | None = None
         self._raw: Array = np.zeros(0)
         self.obs: Array = np.zeros(0)
 
@@ -140,18 +145,24 @@ class Collector:
             for b in np.flatnonzero(done):
                 self._recent.append((float(self._returns[b]), int(self._lengths[b])))
             self._episodes += int(done.sum())
+            self._recent_metrics = None
             self._returns[done] = 0.0
             self._lengths[done] = 0
 
     def metrics(self) -> Metrics:
-        metrics: Metrics = {"episodes": float(self._episodes)}
-        if self._recent:
-            returns, lengths = zip(*self._recent, strict=True)
-            metrics |= zip(EPISODE_METRICS, (float(np.mean(returns)), float(np.mean(lengths))), strict=True)
-        return metrics
+        if self._recent_metrics is None:  # an episode has ended since they were last asked for
+            self._recent_metrics = self._measure_recent()
+        return {"episodes": float(self._episodes)} | self._recent_metrics
+
+    def _measure_recent(self) -> Metrics:
+        if not self._recent:
+            return {}
+        returns, lengths = zip(*self._recent, strict=True)
+        return dict(zip(EPISODE_METRICS, (float(np.mean(returns)), float(np.mean(lengths))), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
-        return {
+        unread = {"broken": torch.from_numpy(self.broken.copy())} if self.broken.any() else {}
+        return unread | {
             "steps": self.steps,
             "restarts": self.restarts,
             "episodes": self._episodes,
@@ -167,11 +178,13 @@ class Collector:
         """Bring everything back; an environment that does not show what it showed starts a new episode."""
         self.steps, self.restarts, self._episodes = state["steps"], state["restarts"], state["episodes"]
         self._recent = deque(((ret, length) for ret, length in state["recent"]), maxlen=_EPISODE_WINDOW)
+        self._recent_metrics = None
         self._returns, self._lengths = state["returns"].numpy().copy(), state["lengths"].numpy().copy()
         self._resetting = state["resetting"].numpy().copy()
         self._raw = state["raw"].numpy().copy()
         differs = self._keeper.restore(self.envs, state["keeper"], self._raw)
         self.obs = self._observed(self._raw)
+        self.broken = differs | state["broken"].numpy() if "broken" in state else differs.copy()
         if differs.any():
             self.restarts += 1
             self._returns[differs], self._lengths[differs], self._resetting[differs] = 0.0, 0, False

@@ -23,6 +23,7 @@ from rl_training.algorithms.base import LoopConfig
 from rl_training.experiment.references import is_reference, resolve_reference, unfitting_call
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import RunConfig
+from rl_training.runtime.atari import is_atari, make_atari, register_atari
 from rl_training.runtime.extras import extra_behind, missing
 from rl_training.runtime.spaces import PackedObservation, describe_spaces, mask_size
 from rl_training.types import Array, SpaceInfo, UserError
@@ -135,6 +136,9 @@ def reset_each(envs: VectorEnv[Any, Any, Any], seeds: Sequence[int], mask: Array
     return obs
 
 
+# A native vector environment costs the same for one as for many: with fewer than this, plain ones are faster.
+_ENOUGH_FOR_NATIVE = 8
+
 NATIVE: dict[str, Callable[..., VectorEnv[Any, Any, Any]]] = {
     "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv": SavableCartPole,
 }
@@ -192,11 +196,14 @@ class EnvMaker:
 
     def _base(self) -> gym.Env[Any, Any]:
         limit = self.loop.time_limit
-        if self.factory is None:
+        if self.factory is not None:
+            env = self.factory(**self.env_kwargs)
+            if not isinstance(env, gym.Env):
+                raise UserError(f"env_id={self.env_id!r}: it made a {type(env).__name__}, not a gymnasium.Env")
+        elif is_atari(self.env_id):
+            env = make_atari(self.env_id, self.env_kwargs)
+        else:
             return gym.make(self.env_id, max_episode_steps=limit, **self.env_kwargs)
-        env = self.factory(**self.env_kwargs)
-        if not isinstance(env, gym.Env):
-            raise UserError(f"env_id={self.env_id!r}: it made a {type(env).__name__}, not a gymnasium.Env")
         return gym.wrappers.TimeLimit(env, limit) if limit is not None else env
 
     def vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
@@ -232,7 +239,7 @@ class EnvMaker:
         native = self._native()
         if mode == "native" and native is None:
             raise UserError(f"vectorization='native': {self.env_id} has no native vector environment; use auto or sync")
-        if mode in ("auto", "native") and native is not None:
+        if native is not None and (mode == "native" or (mode == "auto" and num_envs >= _ENOUGH_FOR_NATIVE)):
             limit = self.loop.time_limit or (self.spec.max_episode_steps if self.spec else None)
             options = self.env_kwargs | ({} if limit is None else {"max_episode_steps": limit})
             return native(num_envs=num_envs, **(dict(self.spec.kwargs) if self.spec else {}) | options)
@@ -294,6 +301,8 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         raise UserError(
             f"env_id={env_id!r}: was given as an object, which cannot be found by name; give it again (env=)"
         )
+    if is_atari(env_id):
+        register_atari(env_id)
     try:
         return gym.spec(env_id)
     except gym.error.Error as error:

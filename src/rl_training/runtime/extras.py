@@ -9,6 +9,7 @@ from rl_training.types import UserError
 
 # Every extra but `dev`, and the distribution that it is there for.
 EXTRAS = {
+    "atari": "ale-py",
     "box2d": "box2d",
     "mujoco": "mujoco",
     "plot": "matplotlib",

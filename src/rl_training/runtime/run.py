@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +16,9 @@ from rl_training.experiment.config import Config
 from rl_training.experiment.manager import RunFolder, describe_process, run_name, versions
 from rl_training.experiment.registry import suggest
 from rl_training.runtime.arguments import whole_number
-from rl_training.runtime.callbacks import Callback, EarlyStopping, Log, Save
+from rl_training.runtime.callbacks import Callback, EarlyStopping, Log, Save, named
 from rl_training.runtime.checkpoint import Checkpoint, point, pointed, prune, write_checkpoint
+from rl_training.runtime.chunk_files import MEMORY_FOLDER, load_memory, memory_of
 from rl_training.runtime.collect import Collector
 from rl_training.runtime.evaluate import Evaluation, Evaluator
 from rl_training.runtime.lock import hold
@@ -41,7 +41,7 @@ class Loop(Protocol):
 
     @property
     def parts(self) -> Mapping[str, Any]:
-        """Everything that has memory, with `state_dict` and `load_state_dict`."""
+        """Everything that has memory, with `state_dict` and `load_state_dict`, and its large arrays as `memory`."""
 
     def step(self, refresh: Callable[[int], None]) -> Metrics:
         """From one safe point to the next."""
@@ -203,9 +203,7 @@ class Run:
         self.previous_steps, self.evaluated_now = self.steps, False
         metrics = self.loop.step(self.refresh)
         self.metrics = (
-            {"step": float(self.steps)}
-            | metrics
-            | {name: float(getattr(self.algorithm, name)) for name in self._reported}
+            {"step": float(self.steps)} | metrics | {name: self.algorithm.current(name) for name in self._reported}
         )
         for name, value in metrics.items():
             if not math.isfinite(value):
@@ -257,7 +255,7 @@ class Run:
             "algorithm": self.algorithm.training_state(),
             "parts": {name: part.state_dict() for name, part in self.loop.parts.items() if part is not self._collector},
             "rng": streams_state(self.streams),
-            "callbacks": {name: callback.state_dict() for name, callback in self._named_callbacks()},
+            "callbacks": {name: callback.state_dict() for name, callback in named(self.callbacks)},
             "trainer": {
                 "should_stop": self.should_stop,
                 "stop_reason": self.stop_reason,
@@ -290,14 +288,6 @@ class Run:
         if kept:
             self.algorithm.set_hyperparameters(**kept)
 
-    def _named_callbacks(self) -> Iterator[tuple[str, Callback]]:
-        """Each under its class and how many of the class came before, so that a new one takes no other's state."""
-        seen: Counter[str] = Counter()
-        for callback in self.callbacks:
-            kind = type(callback).__qualname__
-            yield f"{kind}.{seen[kind]}", callback
-            seen[kind] += 1
-
     def load(self, checkpoint: Checkpoint) -> None:
         """Take over everything that a checkpoint holds."""
         state = checkpoint.state
@@ -306,10 +296,11 @@ class Run:
             self._collector.load_state_dict(checkpoint.envs)
         self.algorithm.load_policy_state(checkpoint.policy)
         self.algorithm.load_training_state(state["algorithm"])
+        load_memory(memory_of(self.loop.parts), checkpoint.memory)  # first: the parts may derive the rest from it
         for name, part in self.loop.parts.items():
             if part is not self._collector:
                 part.load_state_dict(state["parts"][name])
-        for name, callback in self._named_callbacks():
+        for name, callback in named(self.callbacks):
             if name in state["callbacks"]:
                 callback.load_state_dict(state["callbacks"][name])
         trainer = state["trainer"]
@@ -333,7 +324,8 @@ class Run:
             "resume": "exact" if self.exact else "restarted",
             "eval": self.eval_metrics,
         }
-        return Checkpoint(meta, self.algorithm.policy_state(), self.state_dict(), self._collector.state_dict())
+        envs, memory = self._collector.state_dict(), memory_of(self.loop.parts)
+        return Checkpoint(meta, self.algorithm.policy_state(), self.state_dict(), envs, memory)
 
     def save(self) -> None:
         """Write a checkpoint into the run's folder, if it has one."""
@@ -344,11 +336,11 @@ class Run:
 
     def _write_checkpoint(self, folder: Path) -> Path:
         path = folder / f"step_{self.steps}"
-        checkpoint = self.snapshot()
-        for name, tensor in checkpoint.policy.items():
-            if bool(tensor.isnan().any()):  # the update's metrics are those of before its last gradient
-                raise self._diverged(name, math.nan)
         try:
+            checkpoint = self.snapshot()
+            for name, tensor in checkpoint.policy.items():
+                if bool(tensor.isnan().any()):  # the update's metrics are those of before its last gradient
+                    raise self._diverged(name, math.nan)
             write_checkpoint(path, checkpoint)
             best = folder / f"step_{self.best_step}"
             if best.is_dir() and best != pointed(folder, "best"):
@@ -371,6 +363,9 @@ class Run:
         name = run_name(settings.algo, settings.env_id, settings.seed)
         self.folder = RunFolder.create(None if run_dir is None else Path(run_dir), settings.output_dir, name, fill)
         self.checkpoint = pointed(self.folder.checkpoints, "latest")
+        for array in memory_of(self.loop.parts).values():  # the folder got its name after they were written
+            if array.written is not None and self.checkpoint is not None:
+                array.written = array.written._replace(folder=self.checkpoint / MEMORY_FOLDER)
         self.lock()
 
     def reopen_folder(self, folder: RunFolder, checkpoint: Path, notes: list[str]) -> None:

@@ -14,6 +14,7 @@ import torch
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.manager import RunFolder, versions
+from rl_training.experiment.settings import Expected
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoint import find_checkpoint, read_checkpoint, read_meta
 from rl_training.runtime.envs import EnvFactory
@@ -36,10 +37,10 @@ def evaluate_checkpoint(
     """Judge the policy of a run or a checkpoint, on the episodes that every evaluation uses."""
     found = find_checkpoint(path, which)
     checkpoint = read_checkpoint(found, policy_only=True)
-    # Of the run, only the policy is needed: no loggers, no callbacks, one environment to see the spaces of.
-    config = load_config(
-        checkpoint.meta["config"], device=device, loggers=(), callbacks=(), num_envs=1, vectorization="sync"
-    )
+    # Of the run, only the policy is needed: no loggers, no callbacks, one environment to see the spaces of, no replay.
+    saved = checkpoint.meta["config"]
+    least: dict[str, Any] = {"loggers": (), "callbacks": (), "num_envs": 1, "vectorization": "sync", "buffer_size": 1}
+    config = load_config(saved, device=device, **{key: value for key, value in least.items() if key in saved})
     run = build(config, env_factory=env_factory)
     try:
         run.algorithm.load_policy_state(_fitting(checkpoint.policy, run, found))
@@ -185,6 +186,7 @@ class Verification:
 
     preset: str
     expected: float
+    measure: str
     returns: dict[int, float]
     minutes: dict[int, float]
 
@@ -197,6 +199,16 @@ class Verification:
         return self.mean >= self.expected
 
 
+class _Evaluations(Callback):
+    """Keeps the returns of a run's evaluations."""
+
+    def __init__(self) -> None:
+        self.returns: list[float] = []
+
+    def on_eval(self, run: Run, metrics: Metrics) -> None:
+        self.returns.append(metrics["eval_return_mean"])
+
+
 def verify_preset(
     preset: str,
     overrides: Iterable[str] = (),
@@ -204,15 +216,13 @@ def verify_preset(
     seeds: Sequence[int] | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Verification:
-    """Train a preset on the seeds of its evidence and judge each final policy."""
+    """Train a preset on the seeds of its evidence and measure each as it says."""
     overrides = list(overrides)
-    config = load_config(preset, overrides)
-    expected = config.run.expected
-    if expected is None:
-        raise UserError(f"{preset}: has no 'expected' block to compare with")
+    expected, bar = _claim(preset, load_config(preset, overrides))
     returns, minutes = {}, {}
     for seed in seeds or expected.seeds:
-        run = build(load_config(preset, overrides, seed=seed), callbacks=callbacks)
+        evaluations = _Evaluations()
+        run = build(load_config(preset, overrides, seed=seed), callbacks=[*callbacks, evaluations])
         started = time.perf_counter()
         try:
             run.start()
@@ -220,10 +230,39 @@ def verify_preset(
             if run_training(run).signalled:  # in its last evaluation; it ended all the same
                 raise KeyboardInterrupt
             minutes[seed] = (time.perf_counter() - started) / 60.0
-            returns[seed] = run.evaluate(expected.episodes).mean
+            if expected.measure == "last_5_evaluations":
+                returns[seed] = _mean_of_last(evaluations.returns, 5)
+            else:
+                returns[seed] = run.evaluate(expected.episodes).mean
         finally:
             run.close()
-    return Verification(preset, expected.return_, returns, minutes)
+    return Verification(preset, bar, expected.measure, returns, minutes)
+
+
+def _claim(preset: str, config: Config) -> tuple[Expected, float]:
+    """What a preset says of itself, and the return that it claims; a preset that claims none is refused."""
+    expected, settings = config.run.expected, config.run
+    if expected is None:
+        raise UserError(f"{preset}: has no 'expected' block to compare with")
+    if expected.return_ is None:
+        raise UserError(
+            f"{preset}: is marked long: no evidence is claimed for its {settings.total_timesteps:,} steps, so there is "
+            f"nothing to verify; `rl-training train {preset}` trains it"
+        )
+    if expected.measure == "last_5_evaluations":
+        interval = settings.eval_interval or settings.total_timesteps
+        if settings.total_timesteps < 5 * interval:
+            raise UserError(
+                f"expected.measure={expected.measure!r}: eval_interval={settings.eval_interval} gives fewer than five "
+                f"evaluations in total_timesteps={settings.total_timesteps}"
+            )
+    return expected, expected.return_
+
+
+def _mean_of_last(returns: Sequence[float], count: int) -> float:
+    if len(returns) < count:
+        raise UserError(f"expected.measure: the run ended after {len(returns)} evaluations; it needs {count}")
+    return float(np.mean(returns[-count:]))
 
 
 __all__ = ["Verification", "evaluate_checkpoint", "read_meta", "restore", "resume_training", "verify_preset"]

@@ -1,0 +1,108 @@
+"""How each side trains: a function builds everything and gives `advance(count) -> done`.
+
+`advance` trains for at least `count` units and says how many it did. Training is all it does: no evaluation, no
+checkpoints, no files. What comes before the first update is done when it is built. Libraries are imported inside of the
+functions, so that a process loads one side only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from math import ceil
+from typing import Any
+
+Advance = Callable[[int], int]
+
+STEPS = "environment steps"
+UPDATES = "updates"
+
+
+def ours(*, unit: str, **settings: Any) -> Advance:
+    """The training loop of a run without the callbacks that judge, log and save."""
+    from rl_training.experiment.config import load_config
+    from rl_training.runtime.train import build
+
+    run = build(load_config({"device": "cpu"} | settings))
+    run.start()
+    while run.steps < settings.get("learning_starts", 0):
+        run.advance()
+
+    def units() -> int:
+        return int(run.algorithm.n_updates if unit == UPDATES else run.steps)
+
+    def advance(count: int) -> int:
+        before = units()
+        while units() - before < count:
+            run.advance()
+        return units() - before
+
+    return advance
+
+
+def sb3_on_policy(*, unit: str, algo: str, hidden_sizes: list[int], **settings: Any) -> Advance:
+    """PPO or A2C of Stable-Baselines3, whose default activation is tanh."""
+    model = sb3_model(f"stable_baselines3:{algo.upper()}", policy_kwargs={"net_arch": hidden_sizes}, **settings)
+
+    def advance(count: int) -> int:
+        before = model.num_timesteps
+        model.learn(count, reset_num_timesteps=False)
+        return int(model.num_timesteps - before)
+
+    return advance
+
+
+def sb3_off_policy(
+    trainer: str, *, unit: str, learning_starts: int, updates_per_step: float, **settings: Any
+) -> Advance:
+    """`module:Class` of Stable-Baselines3, or of a library with its interface; the default activation is relu."""
+    settings = sb3_names(updates_per_step=updates_per_step, **settings)
+    model = sb3_model(trainer, learning_starts=learning_starts, **settings)
+    model.learn(learning_starts, reset_num_timesteps=False)
+
+    def units() -> int:
+        return int(model._n_updates if unit == UPDATES else model.num_timesteps)
+
+    def advance(count: int) -> int:
+        before = units()
+        model.learn(ceil(count / updates_per_step) if unit == UPDATES else count, reset_num_timesteps=False)
+        return units() - before
+
+    return advance
+
+
+def sb3_names(hidden_sizes: list[int], train_every: int, updates_per_step: float, **settings: Any) -> dict[str, Any]:
+    """Our off-policy settings as Stable-Baselines3 has them; most names are the same."""
+    policy = {"net_arch": hidden_sizes}
+    theirs = {"policy_kwargs": policy, "train_freq": train_every}
+    theirs["gradient_steps"] = round(train_every * updates_per_step)
+    for name, value in settings.items():
+        if name in ("n_critics", "n_quantiles"):
+            policy[name] = value
+        elif name == "epsilon":
+            theirs["exploration_initial_eps"] = theirs["exploration_final_eps"] = value
+        elif name == "target_update_interval":  # theirs counts steps
+            theirs[name] = round(value / updates_per_step)
+        elif name == "top_quantiles_to_drop":
+            theirs["top_quantiles_to_drop_per_net"] = value
+        else:
+            theirs[name] = value
+    return theirs
+
+
+def sb3_model(
+    trainer: str, env_id: str, num_envs: int, threads: int, noise_std: float | None = None, **settings: Any
+) -> Any:
+    """An algorithm of Stable-Baselines3, or of a library with its interface, on its own vector environment."""
+    import numpy as np
+    import torch
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.noise import NormalActionNoise
+
+    torch.set_num_threads(threads)
+    envs = make_vec_env(env_id, n_envs=num_envs, seed=0)
+    if noise_std is not None:
+        zeros = np.zeros(envs.action_space.shape)
+        settings["action_noise"] = NormalActionNoise(zeros, zeros + noise_std)
+    module, name = trainer.split(":")
+    return getattr(import_module(module), name)("MlpPolicy", envs, device="cpu", seed=0, **settings)

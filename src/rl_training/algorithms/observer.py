@@ -1,0 +1,77 @@
+"""How an algorithm sees observations: scaled if its config says so, unpacked, as arrays or as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.models.normalizers import ObservationNormalizer
+from rl_training.ops.observations import Unpacker
+from rl_training.types import Array, SpaceInfo, UserError
+
+_PREFIX = "obs_normalizer."
+
+
+class Observer:
+    """Stored observations in, networks' inputs out. The running statistics are part of the policy's state."""
+
+    def __init__(self, info: SpaceInfo, device: torch.device, *, normalize: bool, clip: float) -> None:
+        self.unpack = Unpacker(info)
+        self.device = device
+        self.normalizer: ObservationNormalizer | None = None
+        if normalize:
+            if self.unpack.float_shape is None:
+                raise UserError("normalize_obs=True: images are scaled to [0, 1] by their network; set it to false")
+            self.normalizer = ObservationNormalizer(self.unpack.float_shape, clip)
+
+    def scaled(self, rows: Array) -> Array:
+        """The rows with their numbers scaled by the statistics as they are now."""
+        if self.normalizer is None:
+            return rows
+        scaled = self.normalizer(self.unpack.floats(rows))
+        if self.unpack.floats(rows) is rows:
+            return scaled
+        rows = rows.copy()
+        self.unpack.floats(rows)[...] = scaled
+        return rows
+
+    def update(self, rows: Array) -> None:
+        """Let real observations `[N, ...]` move the statistics."""
+        if self.normalizer is not None:
+            self.normalizer.update(self.unpack.floats(rows))
+
+    def arrays(self, rows: Array) -> Any:
+        """What a network sees of (scaled) rows: an array, or a mapping of them for a Dict space."""
+        return self.unpack.inputs(rows)
+
+    def tensors(self, rows: Array) -> Any:
+        """The same as tensors on the network's device."""
+        inputs = self.unpack.inputs(rows)
+        if isinstance(inputs, dict):
+            return {name: self.tensor(array) for name, array in inputs.items()}
+        return self.tensor(inputs)
+
+    def mask(self, rows: Array) -> Array | None:
+        """Which choices are allowed `[N, A]`, or None if all always are."""
+        return self.unpack.mask(rows)
+
+    def tensor(self, array: Array) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        if self.normalizer is None:
+            return {}
+        return {_PREFIX + name: tensor for name, tensor in self.normalizer.state_dict().items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        if self.normalizer is not None:
+            self.normalizer.load_state_dict(under(state, _PREFIX))
+
+
+def under(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The entries whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

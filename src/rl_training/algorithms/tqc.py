@@ -1,0 +1,59 @@
+"""Truncated quantile critics (Kuznetsov et al. 2020): distributions of the return, cut off at their top."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rl_training.algorithms.actor_critic import MEAN, EnsembleModelConfig
+from rl_training.algorithms.base import AlgorithmSpec, Context, setting
+from rl_training.algorithms.off_policy import Minibatch, OffPolicyLoopConfig
+from rl_training.algorithms.soft_actor_critic import SoftActorCritic, SoftConfig
+from rl_training.ops.value import td_target
+from rl_training.types import Array, Capabilities, UserError
+
+
+class TQCModelConfig(EnsembleModelConfig):
+    """An actor and several critics that give quantiles."""
+
+    n_quantiles: int = setting(25, "Quantiles that each critic gives.", ge=1, probe=5)
+
+
+class TQCConfig(SoftConfig):
+    """Critics: quantile regression on the lowest of all quantiles of r + gamma (Z'(s', a') - ent_coef log pi)."""
+
+    top_quantiles_to_drop: int = setting(2, "Highest quantiles that are left out, for each critic.", ge=0, probe=0)
+
+
+def tqc_goal(agent: SoftActorCritic, mini: Minibatch, next_action: Array, entropy_cost: Array) -> Array:
+    """The lowest quantiles of all critics pooled, as samples `[B, M]` of the target (eq. 10)."""
+    cfg = agent.cfg
+    assert isinstance(cfg, TQCConfig)
+    values = agent.critics.target(mini.next_obs, next_action)
+    pooled = np.sort(values.transpose(1, 0, 2).reshape(len(mini), -1), axis=1)
+    kept = pooled[:, : pooled.shape[1] - cfg.top_quantiles_to_drop * len(values)]
+    reward, discount, terminated = mini.reward[:, None], mini.discount[:, None], mini.terminated[:, None]
+    return td_target(reward, discount, terminated, kept - entropy_cost[:, None])
+
+
+def build_tqc(context: Context) -> SoftActorCritic:
+    """A soft actor-critic whose critics give quantiles."""
+    cfg, model = context.config, context.model
+    assert isinstance(cfg, TQCConfig)
+    assert isinstance(model, TQCModelConfig)
+    if cfg.top_quantiles_to_drop >= model.n_quantiles:
+        raise UserError(
+            f"top_quantiles_to_drop={cfg.top_quantiles_to_drop}: must be below n_quantiles={model.n_quantiles}"
+        )
+    return SoftActorCritic(context, goal=tqc_goal, reduction=MEAN, n_quantiles=model.n_quantiles)
+
+
+SPEC = AlgorithmSpec(
+    name="tqc",
+    family="off_policy",
+    summary="Truncated quantile critics",
+    config=TQCConfig,
+    loop=OffPolicyLoopConfig,
+    model=TQCModelConfig,
+    build=build_tqc,
+    capabilities=Capabilities(observations=("vector", "image", "dict"), actions=("continuous",)),
+)

@@ -1,0 +1,42 @@
+"""The networks of the deterministic actor-critics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from rl_training.models.encoders import encoder_for
+from rl_training.models.ensemble import CriticEnsemble, StackedMLP
+from rl_training.models.heads import MLPNetwork
+from rl_training.types import SpaceInfo
+
+
+@dataclass(frozen=True)
+class CriticShape:
+    """How actor and critics are made."""
+
+    hidden_sizes: Sequence[int]
+    activation: str
+    n_critics: int
+    n_quantiles: int = 1
+
+
+def mlp_critics(info: SpaceInfo, shape: CriticShape) -> CriticEnsemble:
+    """An ensemble of critics, behind an encoder of their own where observations are more than a vector."""
+    encoder = encoder_for(info, orthogonal=False)
+    features = math.prod(info.input_shape) if encoder is None else encoder.features
+    inputs = features + info.action_size
+    members = StackedMLP(shape.n_critics, inputs, shape.hidden_sizes, shape.n_quantiles, shape.activation)
+    return CriticEnsemble(encoder, members)
+
+
+class MLPDDPGModel(nn.Module):
+    """`actor(obs)` gives actions `[B, A]` before they are squashed by tanh; `critic(obs, action)` `[critics, B, 1]`."""
+
+    def __init__(self, info: SpaceInfo, shape: CriticShape) -> None:
+        super().__init__()
+        self.actor = MLPNetwork(info, info.action_size, shape.hidden_sizes, shape.activation)
+        self.critic = mlp_critics(info, shape)

@@ -1,0 +1,28 @@
+"""Networks that give the value of every choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+
+from rl_training.models.heads import MLPNetwork
+from rl_training.ops.value import dueling_values
+from rl_training.types import SpaceInfo
+
+
+class MLPQNetwork(nn.Module):
+    """Action values `[B, A]` of observations.
+
+    A dueling network (Wang et al. 2016) has one more output: the first is the state's value, the others are
+    advantages, of which the mean is taken off.
+    """
+
+    def __init__(self, info: SpaceInfo, hidden_sizes: Sequence[int], activation: str, *, dueling: bool) -> None:
+        super().__init__()
+        self.dueling = dueling
+        self.layers = MLPNetwork(info, info.action_size + int(dueling), hidden_sizes, activation)
+
+    def forward(self, obs: Tensor | Mapping[str, Tensor]) -> Tensor:
+        out: Tensor = self.layers(obs)
+        return dueling_values(out) if self.dueling else out

@@ -1,0 +1,28 @@
+"""The networks of the soft actor-critics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from rl_training.models.heads import MLPNetwork
+from rl_training.models.mlp_ddpg import CriticShape, mlp_critics
+from rl_training.ops.distributions import squashed_log_prob
+from rl_training.types import SpaceInfo
+
+
+class MLPSACModel(nn.Module):
+    """`actor(obs)` gives means and log deviations `[B, 2A]` of actions before they are squashed by tanh.
+
+    `critic(obs, action)` gives `[critics, B, quantiles]`, one quantile being a plain value.
+    """
+
+    def __init__(self, info: SpaceInfo, shape: CriticShape) -> None:
+        super().__init__()
+        self.actor = MLPNetwork(info, 2 * info.action_size, shape.hidden_sizes, shape.activation)
+        self.critic = mlp_critics(info, shape)
+
+    def action_logprobs(self, obs: Tensor | Mapping[str, Tensor], actions: Tensor) -> Tensor:
+        """The log-density `[B]` of actions `[B, A]` in [-1, 1] under the policy."""
+        return squashed_log_prob(self.actor(obs), actions)

@@ -1,0 +1,62 @@
+"""A binary tree whose nodes hold the sums of their children: drawing in proportion to priorities that keep changing.
+
+A tree is one float64 array: node n has the children 2n and 2n + 1, node 1 is the total, and the leaves are the second
+half. A parent is always the sum of its children as they are, never moved by a difference, so a tree depends on its
+leaves alone, to the bit. All queries go from level to level together: their memory accesses then overlap.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rl_training.ops.kernels import jit
+from rl_training.types import Array
+
+
+def new_tree(capacity: int) -> Array:
+    """A tree with at least `capacity` leaves, all 0."""
+    return np.zeros(2 << max(0, capacity - 1).bit_length())
+
+
+@jit
+def set_leaves(tree: Array, index: Array, priority: Array) -> None:
+    """Set some leaves (the last one counts where a leaf is named twice), then the sums above them."""
+    size = tree.size // 2
+    nodes = index + size
+    for i in range(nodes.size):
+        tree[nodes[i]] = priority[i]
+    while size > 1:
+        for i in range(nodes.size):
+            node = nodes[i] // 2
+            tree[node] = tree[2 * node] + tree[2 * node + 1]
+            nodes[i] = node
+        size //= 2
+
+
+@jit
+def sum_up(tree: Array) -> None:
+    """Recompute all sums from the leaves."""
+    for node in range(tree.size // 2 - 1, 0, -1):
+        tree[node] = tree[2 * node] + tree[2 * node + 1]
+
+
+@jit
+def find_leaves(tree: Array, value: Array) -> Array:
+    """The leaves at which the running sum of the priorities passes the values, each from 0 to the total.
+
+    Rounding can carry a value past the sum of a subtree. The descent therefore turns right only if there is something,
+    and ends at a leaf that is not 0, provided that the total is not.
+    """
+    left_of = value.copy()
+    nodes = np.ones(value.size, np.int64)
+    size = tree.size // 2
+    while size > 1:
+        for i in range(nodes.size):
+            left = 2 * nodes[i]
+            if left_of[i] < tree[left] or tree[left + 1] == 0.0:
+                nodes[i] = left
+            else:
+                left_of[i] -= tree[left]
+                nodes[i] = left + 1
+        size //= 2
+    return nodes - tree.size // 2

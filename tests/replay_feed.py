@@ -1,0 +1,132 @@
+"""Streams of steps whose every observation is known, and the plain lists that a replay is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from rl_training.data.replay import Replay
+from rl_training.types import SpaceInfo, Step
+
+# What happens to one environment in one step. A row that is not real leaves the environment where it was; a cut comes
+# after a step that nothing was special about.
+EVENTS = ("go", "go", "terminated", "truncated", "both", "unreal", "cut")
+GAMMA = 0.9
+
+
+@st.composite
+def event_rows(draw: st.DrawFn) -> list[list[str]]:
+    """What happens to one to three environments, step by step."""
+    envs = draw(st.integers(1, 3))
+    row = st.lists(st.sampled_from(EVENTS), min_size=envs, max_size=envs)
+    return [["go"] * envs, *draw(st.lists(row, min_size=draw(st.sampled_from([0, 15])), max_size=40))]
+
+
+@dataclass
+class Transition:
+    """One transition as it really was; `last` if nothing that was stored after it follows from it."""
+
+    obs: np.ndarray
+    action: int
+    reward: float
+    next_obs: np.ndarray
+    terminated: bool
+    truncated: bool
+    last: bool
+    age: int
+
+
+class Feed:
+    """Plays events. Every state has a number of its own, and `show` says how the states of an episode look."""
+
+    def __init__(self, num_envs: int, show: Callable[[list[int]], np.ndarray]) -> None:
+        self.num_envs = num_envs
+        self.show = show
+        self.serial = 0
+        self.episodes = [[self._new_state()] for _ in range(num_envs)]
+        self.stored: list[list[Transition]] = [[] for _ in range(num_envs)]
+
+    def _new_state(self) -> int:
+        self.serial += 1
+        return self.serial
+
+    def play(self, events: Sequence[str], replay: Replay) -> tuple[set[int], set[int]]:
+        """One step of all environments, added to the replay; gives what can and what no longer can be drawn."""
+        rows = [self._row(env, event) for env, event in enumerate(events)]
+        columns = [np.stack([np.asarray(getattr(row, name)) for row in rows]) for name in ("obs", "action", "reward")]
+        next_obs, terminated, truncated = (
+            np.stack([np.asarray(getattr(row, name)) for row in rows])
+            for name in ("next_obs", "terminated", "truncated")
+        )
+        real = np.array([event != "unreal" for event in events])
+        change = replay.add(Step(*columns, next_obs, terminated, truncated, real))
+        cut = np.array([event == "cut" for event in events])
+        if cut.any():
+            replay.cut(cut)
+        for env, event in enumerate(events):
+            if event != "unreal":
+                self.stored[env].append(rows[env])
+            if event not in ("go", "unreal"):
+                self.episodes[env] = [self._new_state()]
+        return set(change.ready.tolist()), set(change.gone.tolist())
+
+    def _row(self, env: int, event: str) -> Transition:
+        episode = self.episodes[env]
+        obs = self.show(episode)
+        if event == "unreal":
+            return Transition(obs * 0 + 77, 77, 77.0, obs * 0 + 78, True, True, True, 0)
+        age = len(episode) - 1
+        episode.append(self._new_state())
+        terminated, truncated = event in ("terminated", "both"), event in ("truncated", "both")
+        reward = float(self.serial * 37 % 11 - 5)
+        return Transition(
+            obs, self.serial, reward, self.show(episode), terminated, truncated, event not in ("go",), age
+        )
+
+    def chain(self, env: int, number: int, n_step: int) -> list[Transition]:
+        """At most `n_step` transitions that follow each other, by walking the list."""
+        found = []
+        for transition in self.stored[env][number : number + n_step]:
+            found.append(transition)
+            if transition.last:
+                break
+        return found
+
+
+def check_chains(step: Step, chains: Sequence[Sequence[Transition]]) -> None:
+    """Compare a gathered batch with the chains that it should hold."""
+    firsts, lasts = [chain[0] for chain in chains], [chain[-1] for chain in chains]
+    np.testing.assert_array_equal(step.obs, [first.obs for first in firsts])
+    np.testing.assert_array_equal(step.action, [first.action for first in firsts])
+    np.testing.assert_array_equal(step.next_obs, [last.next_obs for last in lasts])
+    np.testing.assert_array_equal(step.terminated, [last.terminated for last in lasts])
+    # A cut is stored as a truncation.
+    truncated = [last.truncated or (last.last and not last.terminated) for last in lasts]
+    np.testing.assert_array_equal(step.truncated, truncated)
+    rewards = [sum(GAMMA**k * transition.reward for k, transition in enumerate(chain)) for chain in chains]
+    np.testing.assert_allclose(step.reward, rewards, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(step.extras["discount"], [GAMMA ** len(chain) for chain in chains], rtol=1e-6)
+    assert step.real.all()
+    assert (step.reward.dtype, step.extras["discount"].dtype) == (np.float32, np.float32)
+    assert (step.terminated.dtype, step.truncated.dtype) == (np.bool_, np.bool_)
+
+
+def assert_uniform(draws: np.ndarray, slots: Sequence[int]) -> None:
+    """The draws are of these slots, each as often as chance allows (chi-square, five standard deviations)."""
+    names, counts = np.unique(draws, return_counts=True)
+    assert set(names.tolist()) <= set(slots)
+    expected = draws.size / len(slots)
+    statistic = ((counts - expected) ** 2).sum() / expected + (len(slots) - names.size) * expected
+    freedom = len(slots) - 1
+    assert statistic < freedom + 5 * np.sqrt(2 * freedom) + 5
+
+
+def info_of(obs_shape: tuple[int, ...], obs_dtype: str = "float32", action: int | None = None) -> SpaceInfo:
+    """Spaces with `action` continuous numbers, or with a discrete action."""
+    if action is None:
+        return SpaceInfo(obs_shape, obs_dtype, "discrete", (), 4, (4,), (0,))
+    low, high = (-1.0,) * action, (1.0,) * action
+    return SpaceInfo(obs_shape, obs_dtype, "continuous", (action,), action, (), (), low, high)
