@@ -239,3 +239,28 @@ def test_forbidden_choices_get_no_gradient() -> None:
     assert grad is not None
     assert torch.all(grad[~torch.from_numpy(mask[0])] == 0)
     assert torch.any(grad[torch.from_numpy(mask[0])] != 0)
+
+
+def test_several_threads_compute_the_same() -> None:
+    rng = np.random.default_rng(0)
+    sizes = [(6, 4), (5, 6), (1, 5)]
+    layers = [
+        (rng.normal(size=(2, *size)).astype(np.float32), rng.normal(size=(2, size[0])).astype(np.float32))
+        for size in sizes
+    ]
+    x, d_output = rng.normal(size=(9, 4)).astype(np.float32), rng.normal(size=(2, 9, 1)).astype(np.float32)
+    results = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            gradients = [(np.zeros_like(weight), np.zeros_like(bias)) for weight, bias in layers]
+            engine = MLPEngine(layers, acting.RELU, gradients)
+            output = engine.forward(x).copy()
+            engine.backward(d_output)
+            results.append([output, engine.input_gradient(d_output, 4), *(a for pair in gradients for a in pair)])
+    finally:
+        torch.set_num_threads(before)
+    for one, two in zip(*results, strict=True):
+        assert np.abs(one).max() > 0.0
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)

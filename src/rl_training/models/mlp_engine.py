@@ -29,6 +29,14 @@ _WIDE = 8192
 KINDS: dict[type[nn.Module], int] = {nn.Tanh: acting.TANH, nn.ReLU: acting.RELU, nn.SiLU: acting.SILU}
 
 
+def _multiply(a: Array, b: Array, out: Array) -> None:
+    """`out = a @ b`: by NumPy on one thread, where it costs least; by torch on several, whose threads wait for less."""
+    if torch.get_num_threads() == 1:
+        np.matmul(a, b, out=out)
+    else:
+        torch.matmul(torch.from_numpy(a), torch.from_numpy(b), out=torch.from_numpy(out))
+
+
 @jit
 def _add_and_rectify(output: Array, biases: Array) -> None:
     """Add biases `[members, 1, width]` to `[members, rows, width]` and cut off what is below 0, in one pass."""
@@ -114,7 +122,7 @@ class MLPEngine:
         for workspace in (self._outputs, self._gradients, self._gates):
             workspace.resize(x.shape[-2])
         for layer, out in enumerate(self._outputs.arrays):
-            np.matmul(x, self.weights[layer].swapaxes(-1, -2), out=out)
+            _multiply(x, self.weights[layer].swapaxes(-1, -2), out)
             if layer == len(self.weights) - 1:
                 out += self.biases[layer]
             elif self.kind == acting.RELU:
@@ -129,7 +137,7 @@ class MLPEngine:
         ones = np.ones((1, d_output.shape[-2]), np.float32)
         for layer in range(len(self.weights) - 1, -1, -1):
             inputs = self._outputs.arrays[layer - 1] if layer else self._x
-            np.matmul(d_output.swapaxes(-1, -2), inputs, out=self.d_weights[layer])
+            _multiply(d_output.swapaxes(-1, -2), inputs, self.d_weights[layer])
             np.matmul(ones, d_output, out=self.d_biases[layer])
             if layer:
                 d_output = self._through_layer(layer, d_output)
@@ -147,7 +155,7 @@ class MLPEngine:
         if weights.shape[-2] == 1:  # an outer product, for which a matrix product is slow
             np.multiply(d_output, weights, out=d_inputs)
         else:
-            np.matmul(d_output, weights, out=d_inputs)
+            _multiply(d_output, weights, d_inputs)
         self._through_activation(layer - 1, d_inputs)
         return d_inputs
 

@@ -50,7 +50,7 @@ def build(config: Config, *, env_factory: EnvFactory | None = None, callbacks: S
     """Everything a run needs, in memory: the last place where a mistake in a config can surface."""
     controls, loggers = build_control_callbacks(config), build_loggers(config.run.loggers)
     torch.set_num_threads(config.run.threads)
-    threadpool_limits(config.run.threads, user_api="blas")  # NumPy's own threads: a busy machine makes them crawl
+    threadpool_limits({"openblas": 1})  # NumPy's own threads crawl: several threads are torch's
     streams = make_streams(config.run.seed)
     maker = EnvMaker(config.run, config.loop, env_factory)
     users = [*(_callback(reference) for reference in config.run.callbacks), *callback_list("callbacks", callbacks)]
