@@ -3,90 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import pytest
-
+from off_policy_smoke import OffPolicySmoke
 from rl_training.runtime.dqn_trainer import train_dqn
-from rl_training.runtime.train import TrainResult
-from rl_training.types import UserError
-from run_helpers import latest, metrics_rows, tiny
-
-TINY: dict[str, Any] = tiny(
-    algo="dqn",
-    vectorization="sync",
-    num_envs=2,
-    total_timesteps=96,
-    learning_starts=24,
-    train_every=8,
-    updates_per_step=0.5,
-    eval_episodes=1,
-)
+from run_helpers import latest
 
 
-def test_scheduled_coefficients_end_in_the_final_metrics(tmp_path: Path) -> None:
+class TestDQN(OffPolicySmoke):
+    algo = "dqn"
+    train = staticmethod(train_dqn)
     schedules = {
         "epsilon": 1.0,
         "epsilon_schedule": {"type": "linear", "end": 0.04, "steps": 48},
-        "learning_rate": 0.01,
-        "learning_rate_schedule": "linear",
         "prioritized": True,
         "per_beta_schedule": 1.0,
     }
-    result = train_dqn(TINY | schedules, run_dir=tmp_path / "run")
-    assert (result["epsilon"], result["learning_rate"], result["per_beta"]) == (0.04, 0.0, 1.0)
-    rows = metrics_rows(tmp_path / "run")
-    assert [row["step"] for row in rows] == [24, 48, 72, 96]
-    assert [row["epsilon"] for row in rows] == pytest.approx([0.52, 0.04, 0.04, 0.04])
-    assert [row["learning_rate"] for row in rows] == pytest.approx([0.0075, 0.005, 0.0025, 0.0])
-    assert [row["per_beta"] for row in rows] == pytest.approx([0.55, 0.7, 0.85, 1.0])
-    # There is nothing to report of updates before the first one.
-    assert ["loss" in row for row in rows] == [False, True, True, True]
+    scheduled = {"epsilon": [0.52, 0.04, 0.04, 0.04], "per_beta": [0.55, 0.7, 0.85, 1.0]}
+    reports = {"loss", "grad_norm", "epsilon"}
+    other = "sac"
+    foreign_setting = "ent_coef"
+    foreign_env = ("Pendulum-v1", "continuous")
 
-
-def test_every_option_at_once_trains(tmp_path: Path) -> None:
-    options = {"prioritized": True, "dueling": True, "n_step": 3, "normalize_obs": True, "tau": 0.5}
-    result = train_dqn(TINY | options, run_dir=tmp_path / "run")
-    assert result["n_updates"] == 36.0
-    assert latest(tmp_path / "run").meta["engine"] == "mlp"
-
-
-def test_the_result_is_a_mapping_that_knows_its_run(tmp_path: Path) -> None:
-    result = train_dqn(TINY, run_dir=tmp_path / "run")
-    assert isinstance(result, TrainResult)
-    assert all(isinstance(value, float) for value in result.values())
-    assert {"loss", "q_mean", "grad_norm", "epsilon", "learning_rate", "eval_return_mean", "eval_return_std"} <= set(
-        result
-    )
-    assert (result["step"], result["replay_size"]) == (96.0, 96.0)
-    assert result["n_updates"] == 36.0
-    assert result.checkpoint == tmp_path / "run" / "checkpoints" / "step_96"
-    assert (result.checkpoint / "replay").is_dir()
-    assert result.stop_reason == "completed"
-
-
-def test_an_early_stop_is_said_in_the_result(tmp_path: Path) -> None:
-    changes = {"eval_interval": 48, "early_stopping": {"target_value": -1e9}}
-    result = train_dqn(TINY | changes, run_dir=tmp_path / "run")
-    assert result.stop_reason.startswith("early_stopping: eval_return_mean reached")
-    assert result["step"] == 48.0
-    trainer = latest(tmp_path / "run").state["trainer"]
-    assert (trainer["should_stop"], trainer["stop_reason"]) == (True, result.stop_reason)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"algo": "sac"}, "algo='sac': this trains dqn"),
-        ({"ent_coef": 1}, "ent_coef: unknown key"),
-        (
-            {"env_id": "Pendulum-v1", "time_limit": None},
-            "cannot work with the continuous actions of Pendulum-v1.* can$",
-        ),
-    ],
-)
-def test_a_mistake_is_said_and_leaves_no_run_behind(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
-    settings = {"env_id": TINY["env_id"]} if "algo" in changes else TINY
-    with pytest.raises(UserError, match=words):
-        train_dqn(settings | changes | {"output_dir": str(tmp_path)})
-    assert list(tmp_path.iterdir()) == []
+    def test_every_option_at_once_trains(self, tmp_path: Path) -> None:
+        options = {"prioritized": True, "dueling": True, "n_step": 3, "normalize_obs": True, "tau": 0.5}
+        result = self.run(tmp_path / "run", **options)
+        assert result["n_updates"] == 36.0
+        assert latest(tmp_path / "run").meta["engine"] == "mlp"
