@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -130,3 +131,28 @@ def info_of(obs_shape: tuple[int, ...], obs_dtype: str = "float32", action: int 
         return SpaceInfo(obs_shape, obs_dtype, "discrete", (), 4, (4,), (0,))
     low, high = (-1.0,) * action, (1.0,) * action
     return SpaceInfo(obs_shape, obs_dtype, "continuous", (action,), action, (), (), low, high)
+
+
+def played(replay: Replay, feed: Feed, seed: int, steps: int) -> None:
+    """Let random events happen, the same for one seed."""
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        feed.play([EVENTS[k] for k in rng.integers(0, len(EVENTS), replay.num_envs)], replay)
+
+
+def copy_state(source: Replay, target: Replay) -> None:
+    """Bring a replay back as a checkpoint does."""
+    for name, array in target.memory.items():
+        array.load([chunk.copy() for chunk in source.memory[name].chunks()])
+    target.load_state_dict(json.loads(json.dumps(source.state_dict())))
+
+
+def assert_same(one: Replay, other: Replay) -> None:
+    """Two replays hold the same and draw the same."""
+    assert len(one) == len(other)
+    assert one.state_dict() == other.state_dict()
+    index = one.draw(np.random.default_rng(5), 64)
+    np.testing.assert_array_equal(index, other.draw(np.random.default_rng(5), 64))
+    ours, theirs = (replay.gather(index, n_step=3, gamma=GAMMA) for replay in (one, other))
+    for name in ("obs", "action", "reward", "next_obs", "terminated", "truncated"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))

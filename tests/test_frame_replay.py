@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance import MODES
-from replay_feed import EVENTS, GAMMA, Feed, Transition, assert_uniform, check_chains, event_rows, info_of
+from replay_feed import (
+    EVENTS,
+    GAMMA,
+    Feed,
+    Transition,
+    assert_same,
+    assert_uniform,
+    check_chains,
+    copy_state,
+    event_rows,
+    info_of,
+    played,
+)
 from rl_training.data.replay import FrameReplay, Replay
 from rl_training.runtime.collect import Collector
 from rl_training.runtime.envs import describe_spaces
@@ -152,29 +163,13 @@ def test_there_is_room_for_one_whole_stack(envs: int, size: int, capacity: int) 
     assert FrameReplay(spaces(3), envs, size, 3).capacity == capacity
 
 
-def played(replay: Replay, feed: Feed, seed: int, steps: int) -> None:
-    rng = np.random.default_rng(seed)
-    for _ in range(steps):
-        feed.play([EVENTS[k] for k in rng.integers(0, len(EVENTS), replay.num_envs)], replay)
-
-
-def assert_same(one: Replay, other: Replay) -> None:
-    assert one.state_dict() == other.state_dict()
-    index = one.draw(np.random.default_rng(5), 64)
-    np.testing.assert_array_equal(index, other.draw(np.random.default_rng(5), 64))
-    ours, theirs = (replay.gather(index, n_step=3, gamma=GAMMA) for replay in (one, other))
-    for name in ("obs", "action", "reward", "next_obs", "terminated", "truncated"):
-        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
-
-
 @pytest.mark.parametrize("steps", [0, 3, 50])
 def test_frames_that_were_brought_back_go_on_as_if_nothing_had_happened(steps: int) -> None:
     feed, twin = make_feed(3, 3), make_feed(3, 3)
     replay, restored, unbroken = (FrameReplay(spaces(3), 3, 30, 3) for _ in range(3))
     played(replay, feed, 0, steps)
     played(unbroken, twin, 0, steps)
-    restored.memory["rows"].load([chunk.copy() for chunk in replay.memory["rows"].chunks()])
-    restored.load_state_dict(json.loads(json.dumps(replay.state_dict())))
+    copy_state(replay, restored)
     played(restored, feed, 1, 10)
     played(unbroken, twin, 1, 10)
     assert_same(restored, unbroken)

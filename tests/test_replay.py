@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay_feed import EVENTS, GAMMA, Feed, assert_uniform, check_chains, event_rows, info_of
+from replay_feed import GAMMA, Feed, assert_same, assert_uniform, check_chains, copy_state, event_rows, info_of, played
 from rl_training.data import memory, replay_files
 from rl_training.data import replay as replay_module
 from rl_training.data.chunks import ChunkedArray
@@ -193,28 +193,6 @@ def test_every_transition_is_equally_likely(uneven: bool) -> None:
 def test_nothing_can_be_drawn_from_an_empty_replay() -> None:
     with pytest.raises(ValueError, match="no transition to draw"):
         Replay(VECTOR, 2, 4).draw(np.random.default_rng(0), 1)
-
-
-def played(replay: Replay, feed: Feed, seed: int, steps: int) -> None:
-    rng = np.random.default_rng(seed)
-    for _ in range(steps):
-        feed.play([EVENTS[k] for k in rng.integers(0, len(EVENTS), replay.num_envs)], replay)
-
-
-def copy_state(source: Replay, target: Replay) -> None:
-    for name, array in target.memory.items():
-        array.load([chunk.copy() for chunk in source.memory[name].chunks()])
-    target.load_state_dict(json.loads(json.dumps(source.state_dict())))
-
-
-def assert_same(one: Replay, other: Replay) -> None:
-    assert len(one) == len(other)
-    assert one.state_dict() == other.state_dict()
-    index = one.draw(np.random.default_rng(5), 64)
-    np.testing.assert_array_equal(index, other.draw(np.random.default_rng(5), 64))
-    ours, theirs = (replay.gather(index, n_step=3, gamma=GAMMA) for replay in (one, other))
-    for name in ("obs", "action", "reward", "next_obs", "terminated", "truncated"):
-        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
 
 
 @pytest.mark.parametrize("steps", [0, 3, 40])
