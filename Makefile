@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := dev,atari,box2d,mujoco,plot
+EXTRAS := dev,atari,box2d,minari,mujoco,plot
 
 .PHONY: train test lint types check clean
 

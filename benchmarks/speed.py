@@ -52,11 +52,11 @@ def choose_peers(work: Work, wanted: Sequence[str] | None) -> list[str]:
     """The peers that can take part, of those that were asked for; who cannot is named, with the reason."""
     chosen = []
     for name in work.peers if wanted is None else wanted:
-        module, package = PEERS[name]
+        module, package, install = PEERS[name]
         if name not in work.sides:
             say(f"{name} does not take part: it has no entry for this work")
         elif find_spec(module) is None:
-            say(f"{name} does not take part: {package} is not installed (pip install -r benchmarks/requirements.txt)")
+            say(f"{name} does not take part: {package} is not installed ({install})")
         else:
             chosen.append(name)
     if not chosen:
@@ -99,7 +99,7 @@ def record(name: str, work: Work, count: int, threads: int, slices: dict[str, li
 
 
 def versions(sides: Sequence[str]) -> dict[str, str]:
-    packages = ["rl-training", *(PEERS[side][1] for side in sides if side != OURS), "torch", "numpy", "gymnasium"]
+    packages = ["rl-training", *(PEERS[side].package for side in sides if side != OURS), "torch", "numpy", "gymnasium"]
     found = {}
     for package in packages:
         try:

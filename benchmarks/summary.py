@@ -59,13 +59,18 @@ def rates_table(sides: Mapping[str, Sequence[Slice]]) -> str:
     rows = [
         [
             name,
-            *(f"{median(rates(slices, clock)):,.0f}" for clock in CLOCKS),
+            *(rate_text(median(rates(slices, clock))) for clock in CLOCKS),
             f"{core_share(slices):.0%}",
             f"{slices[-1].peak / 1e6:,.0f} MB",
         ]
         for name, slices in sides.items()
     ]
     return aligned([header, *rows])
+
+
+def rate_text(rate: float) -> str:
+    """Slow works need a decimal."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
 
 
 def ratios_table(ours: Sequence[Slice], peer: Sequence[Slice], peer_name: str) -> str:

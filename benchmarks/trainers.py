@@ -8,6 +8,7 @@ functions, so that a process loads one side only.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from importlib import import_module
 from math import ceil
 from typing import Any
@@ -104,5 +105,73 @@ def sb3_model(
     if noise_std is not None:
         zeros = np.zeros(envs.action_space.shape)
         settings["action_noise"] = NormalActionNoise(zeros, zeros + noise_std)
-    module, name = trainer.split(":")
-    return getattr(import_module(module), name)("MlpPolicy", envs, device="cpu", seed=0, **settings)
+    return named(trainer)("MlpPolicy", envs, device="cpu", seed=0, **settings)
+
+
+def d3rlpy_offline(
+    trainer: str,
+    *,
+    unit: str,
+    threads: int,
+    dataset: str,
+    hidden_sizes: list[int],
+    learning_rate: float,
+    **settings: Any,
+) -> Advance:
+    """An algorithm of d3rlpy, by the class of its config: its own draws from its own memory, then an update."""
+    import torch
+    from d3rlpy import algos
+    from d3rlpy.dataset import MDPDataset
+    from d3rlpy.models.encoders import VectorEncoderFactory
+
+    torch.set_num_threads(threads)
+    arrays = named(dataset)()
+    memory = MDPDataset(*(arrays[name] for name in ("observations", "actions", "rewards", "terminals", "timeouts")))
+    config = getattr(algos, trainer)
+    for name in (field.name for field in fields(config)):  # each network has an encoder and a learning rate
+        if name.endswith("encoder_factory"):
+            settings[name] = VectorEncoderFactory(hidden_units=hidden_sizes)
+        elif name.endswith("learning_rate"):
+            settings.setdefault(name, learning_rate)
+    algo = config(**settings).create(device="cpu:0")
+    algo.build_with_dataset(memory)
+    return repeating(lambda: algo.update(memory.sample_transition_batch(algo.batch_size)))
+
+
+def plain(
+    *,
+    unit: str,
+    threads: int,
+    algo: str,
+    dataset: str,
+    hidden_sizes: list[int],
+    learning_rate: float,
+    batch_size: int,
+) -> Advance:
+    """A class of plain_offline.py."""
+    import torch
+    from plain_offline import LEARNERS, Memory, Sizes
+
+    torch.set_num_threads(threads)
+    arrays = named(dataset)()
+    memory = Memory(arrays)
+    sizes = Sizes(arrays["observations"].shape[1], arrays["actions"].shape[1], hidden_sizes)
+    learner = LEARNERS[algo](sizes, learning_rate)
+    return repeating(lambda: learner.update(memory.sample(batch_size)))
+
+
+def repeating(update: Callable[[], object]) -> Advance:
+    """One unit is one update."""
+
+    def advance(count: int) -> int:
+        for _ in range(count):
+            update()
+        return count
+
+    return advance
+
+
+def named(reference: str) -> Any:
+    """What `module:name` stands for."""
+    module, name = reference.split(":")
+    return getattr(import_module(module), name)

@@ -8,17 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from trainers import STEPS, UPDATES, Advance, ours, sb3_off_policy, sb3_on_policy
+from trainers import STEPS, UPDATES, Advance, d3rlpy_offline, ours, plain, sb3_off_policy, sb3_on_policy
 
 OURS = "ours"
-# The module and the package of every library that we are compared with.
+
+
+class Peer(NamedTuple):
+    """The library that a side needs, and what brings it."""
+
+    module: str
+    package: str
+    install: str = "pip install -r benchmarks/requirements.txt"
+
+
 PEERS = {
-    "sb3": ("stable_baselines3", "stable-baselines3"),
-    "sb3_contrib": ("sb3_contrib", "sb3-contrib"),
-    "sb3_like": ("stable_baselines3", "stable-baselines3"),  # parts of the library in a loop of this folder
-    "sbx": ("sbx", "sbx-rl"),
+    "sb3": Peer("stable_baselines3", "stable-baselines3"),
+    "sb3_contrib": Peer("sb3_contrib", "sb3-contrib"),
+    "sb3_like": Peer("stable_baselines3", "stable-baselines3"),  # parts of the library in a loop of this folder
+    "sbx": Peer("sbx", "sbx-rl"),
+    "d3rlpy": Peer("d3rlpy", "d3rlpy", "pip install --no-deps -r benchmarks/requirements-no-deps.txt"),
+    "plain": Peer("torch", "torch"),  # a file of this folder
 }
 
 Sides = Mapping[str, Callable[..., Advance]]
@@ -70,6 +81,22 @@ def hopper(own: Mapping[str, Mapping[str, Any]], **changes: Any) -> Sides:
     return off_policy(own, **(common | changes))
 
 
+def offline(algo: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Sides:
+    """What the offline works have in common: updates of 256 rows out of 100,000, and nothing between two of them."""
+    common: dict[str, Any] = {
+        "dataset": "hopper_data:random_transitions",
+        "hidden_sizes": [256, 256],
+        "learning_rate": 3e-4,
+        "batch_size": 256,
+    }
+    return {
+        OURS: partial(ours, algo=algo, env_id="Hopper-v5", **mine, **common),
+        "d3rlpy": partial(d3rlpy_offline, **theirs, **common),
+        "plain": partial(plain, algo=algo, **common),
+    }
+
+
+OFFLINE = "on 100,000 random transitions of Hopper's shape: updates of 256 rows, 256-256 relu"
 SB3_SAC, SBX_SAC = {"trainer": "stable_baselines3:SAC"}, {"trainer": "sbx:SAC"}
 
 WORKS = {
@@ -191,5 +218,52 @@ WORKS = {
         needs=MUJOCO,
         note="sb3 and sbx have no REDQ: they train SAC with 10 critics and targets from all of them, sb3 the actor in "
         "every update; sb3_like is REDQ made of sb3's parts",
+    ),
+    "bc": Work(
+        f"BC {OFFLINE}, mean squared error",
+        600,
+        offline("bc", {"loss": "mse"}, {"trainer": "BCConfig", "policy_type": "deterministic"}),
+        unit=UPDATES,
+        needs=MUJOCO,
+    ),
+    "td3_bc": Work(
+        f"TD3+BC {OFFLINE}, 2 critics, the actor every second time",
+        200,
+        offline(
+            "td3_bc",
+            {"n_critics": 2, "policy_delay": 2},
+            {"trainer": "TD3PlusBCConfig", "n_critics": 2, "update_actor_interval": 2},
+        ),
+        unit=UPDATES,
+        needs=MUJOCO,
+        note="The actor of d3rlpy asks both critics, not the first alone",
+    ),
+    "awac": Work(
+        f"AWAC {OFFLINE}, 2 critics, one action of the policy for each advantage",
+        150,
+        offline("awac", {"n_critics": 2}, {"trainer": "AWACConfig", "n_critics": 2, "n_action_samples": 1}),
+        unit=UPDATES,
+        needs=MUJOCO,
+        note="d3rlpy weighs actions by a softmax over the batch, the others by a clipped exponential",
+    ),
+    "iql": Work(
+        f"IQL {OFFLINE}, 2 critics, a Gaussian policy",
+        150,
+        offline("iql", {"n_critics": 2, "policy_head": "gaussian"}, {"trainer": "IQLConfig", "n_critics": 2}),
+        unit=UPDATES,
+        needs=MUJOCO,
+        note="d3rlpy asks its target critics twice, for the value and for the policy",
+    ),
+    "cql": Work(
+        f"CQL(H) {OFFLINE}, 2 critics, 10 uniform actions and 10 of the policy at each of s and s'",
+        25,
+        offline(
+            "cql",
+            {"n_critics": 2, "cql_samples": 10},
+            {"trainer": "CQLConfig", "n_critics": 2, "n_action_samples": 10, "alpha_learning_rate": 0.0},
+        ),
+        unit=UPDATES,
+        needs=MUJOCO,
+        note="plain asks the policy anew for each of its actions, the others once for all 10",
     ),
 }

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from made_up_data import EXPERIENCE
 from rl_training.algorithms.base import Algorithm, Context
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm
 from rl_training.data.rollout import Rollout
@@ -27,6 +28,9 @@ MODES = (AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STE
 ENGINES = ("auto", "autograd")
 ON_POLICY = [name for name, entry in REGISTRY.items() if entry.family == "on_policy"]
 OFF_POLICY = [name for name, entry in REGISTRY.items() if entry.family == "off_policy"]
+OFFLINE = [name for name, entry in REGISTRY.items() if entry.family == "offline"]
+# Those that discount have values; who only repeats what was done has none.
+VALUED = [name for name in REGISTRY if "gamma" in settings_of(load_spec(name))]
 # What keeps a run small; an algorithm takes those that it knows.
 SMALL = {
     "env_id": "conformance",
@@ -40,6 +44,8 @@ SMALL = {
     "updates_per_step": 0.5,
     "n_critics": 2,
     "policy_delay": 2,
+    "dataset": "made_up_data:EXPERIENCE",
+    "bc_baseline_updates": 0,
 }
 
 
@@ -234,7 +240,8 @@ def known_settings(algo: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def built(algo: str, env_factory: Callable[..., Any] | None, **settings: Any) -> Run:
-    """A run in memory that writes nothing to disk, ready to go."""
+    """A run in memory that writes nothing to disk, ready to go; what learns from a dataset has one of this world."""
+    EXPERIENCE.world, EXPERIENCE.time_limit = env_factory, settings.get("time_limit")
     config = {"algo": algo} | known_settings(algo, SMALL) | settings
     run = build(load_config(config), env_factory=env_factory)
     run.start()
@@ -257,11 +264,12 @@ def values(run: Run, obs: Any) -> np.ndarray:
     obs = np.asarray(obs, np.float32)
     if run.config.spec.family == "on_policy":
         return learner.act(obs, explore=True).extras["value"]
+    seen = torch.from_numpy(learner.observer.scaled(obs))
     with torch.no_grad():
         if learner.policy == "network":  # which gives the value of every choice
-            return learner.learners["network"].module(torch.from_numpy(obs)).max(dim=1).values.numpy()
+            return learner.learners["network"].module(seen).max(dim=1).values.numpy()
         action = learner.act(obs, explore=False).action
-        judged = learner.learners["critic"].module(torch.from_numpy(obs), torch.from_numpy(action))
+        judged = learner.learners["critic"].module(seen, torch.from_numpy(action))
     return judged.mean(dim=(0, 2)).numpy()
 
 

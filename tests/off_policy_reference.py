@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -124,13 +125,17 @@ class DeterministicReference(ActorCriticReference):
             target = bootstrapped(step, self.slow_critic(next_obs, action).squeeze(-1).amin(dim=0))
         metrics = {"critic_loss": self.fit(step, target)}
         if improve:
-            obs = tensor(step.obs)
-            loss = -self.critic(obs, self.actor(obs).tanh())[0].mean()
+            loss = self.actor_loss(step)
             step_down(self.actor_adam, loss)
             follow(self.slow_actor, self.actor, self.cfg.tau)
             follow(self.slow_critic, self.critic, self.cfg.tau)
             metrics["actor_loss"] = loss.item()
         return metrics
+
+    def actor_loss(self, step: Step) -> Tensor:
+        obs = tensor(step.obs)
+        value: Tensor = self.critic(obs, self.actor(obs).tanh())[0]
+        return -value.mean()
 
     def weights(self) -> dict[str, Tensor]:
         return super().weights() | {"slow actor": flat(self.slow_actor)}
@@ -179,3 +184,16 @@ class SoftReference(ActorCriticReference):
 def assert_same_weights(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     for name, weights in expected.items():
         torch.testing.assert_close(found[name], weights, rtol=1e-3, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def assert_learns_like(learner: Any, reference: Any, info: SpaceInfo, *, updates: int = 5) -> None:
+    """The same minibatches move both alike: what is reported, and where the weights end, none of which stay put."""
+    before = weights_of(learner)
+    for seed in range(updates):
+        batch = transitions(info, 16, seed)
+        expected, metrics = reference.update(batch), learner.update(batch)
+        assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=2e-3, abs=1e-4)
+    after = weights_of(learner)
+    for name, weights in before.items():
+        assert (after[name] - weights).abs().max() > 1e-3, name
+    assert_same_weights(after, reference.weights())

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,8 @@ from rl_training.runtime.train import WALL_CLOCK
 
 TESTS = Path(__file__).resolve().parent
 
-# 24 environment steps between two phases of learning. An algorithm takes what it knows.
+# 24 environment steps between two phases of learning; or an update each, of a dataset that fits any environment. An
+# algorithm takes what it knows.
 TINY: dict[str, Any] = {
     "algo": "ppo",
     "env_id": "CartPole-v1",
@@ -52,6 +53,9 @@ TINY: dict[str, Any] = {
     "policy_delay": 2,
     "n_critics": 2,
     "n_quantiles": 4,
+    "cql_samples": 2,
+    "dataset": "made_up_data:noise",
+    "bc_baseline_updates": 1,
 }
 # Pendulum takes real numbers, and its episodes are long.
 TINY_CONTINUOUS: dict[str, Any] = {"env_id": "Pendulum-v1", "time_limit": 20}
@@ -77,6 +81,11 @@ def tiny(folder: Path | None = None, **changes: Any) -> dict[str, Any]:
     base = TINY if "discrete" in spec.capabilities.actions else TINY | TINY_CONTINUOUS
     settings = {key: value for key, value in base.items() if key in settings_of(spec)} | changes
     return settings if folder is None else settings | {"output_dir": str(folder)}
+
+
+def pace(algo: str) -> int:
+    """By how much the clock of a tiny run moves at once: 24 steps of synchronous environments, or one update."""
+    return 24 if load_spec(algo).loop().collects else 1
 
 
 def differences(left: Any, right: Any, where: str = "") -> list[str]:
@@ -174,6 +183,18 @@ class PullPlug(Callback):
     def on_step(self, run: Any, metrics: dict[str, float]) -> None:
         if run.steps > self.after:
             raise Pulled
+
+
+def cut_and_resume(
+    config: dict[str, Any], run_dir: Path, *, after: int, between: Callable[[], Any] = lambda: None
+) -> Any:
+    """Train until just beyond `after`, lose the process's memory, and go on from the folder."""
+    from rl_training import resume_training, train
+
+    with pytest.raises(Pulled):
+        train(config, run_dir=run_dir, callbacks=[PullPlug(after)])
+    between()
+    return resume_training(run_dir)
 
 
 class SlowAfter(Callback):

@@ -264,6 +264,7 @@ def test_spaces_that_do_not_fit_are_one_line(
         ("sac", {"ent_coef": -1}, ["ent_coef", "-1 is neither a number of at least 0, nor 'auto'"]),
         ("sac", {"ent_coef": "auto_x"}, ["ent_coef", "'auto_x' is neither"]),
         ("sac", {"env_id": "CartPole-v1"}, ["cannot work with the discrete actions", "ppo or a2c or dqn can"]),
+        ("iql", {"env_id": "CartPole-v1"}, ["cannot work with the discrete actions", "continuous ones; bc or cql can"]),
         ("dqn", {"env_id": "Pendulum-v1"}, ["cannot work with the continuous actions", "only with discrete ones"]),
         ("td3", {"tau": 2}, ["tau=2: must be at most 1"]),
         ("dqn", {"model": "test_bad_input:ThreeNumbers"}, ["must give values [B, 2]", "it gave (2, 3)"]),

@@ -17,7 +17,7 @@ from rl_training.runtime import run as run_module
 from rl_training.runtime.callbacks import EarlyStopping, Evaluate, Log, Save, crossed
 from rl_training.runtime.evaluate import Evaluation
 from rl_training.runtime.train import build
-from run_helpers import Pulled, PullPlug, Recording, latest, metrics_rows, tiny
+from run_helpers import Pulled, PullPlug, Recording, latest, metrics_rows, pace, tiny
 
 # Synchronous environments give every update the same number of steps: 24.
 STEADY = tiny(vectorization="sync")
@@ -66,13 +66,15 @@ def test_a_cadence_fires_when_the_clock_crosses_a_multiple(
 def test_evaluations_and_checkpoints_come_at_crossings_though_no_step_hits_a_multiple(
     algo: str, tmp_path: Path
 ) -> None:
-    """Steps are multiples of 24; of the intervals, 50 and 70, none is ever hit exactly before the end."""
+    """Of the intervals, 50 and 70, none is ever hit exactly by steps of 24; updates from a dataset hit every one."""
+    stride = pace(algo)
+    judged = {24: [72, 120, 168, 216, 240], 1: [50, 100, 150, 200, 240]}[stride]
+    due = {24: {72, 144, 216, 240}, 1: {70, 140, 210, 240}}[stride]
     recording = Recording()
     config = tiny(algo=algo, vectorization="sync", eval_interval=50, checkpoint_interval=70, log_interval=100)
     train(config, run_dir=tmp_path / "run", callbacks=[recording])
-    assert recording.at("step") == list(range(24, 264, 24))
-    assert recording.at("eval") == [72, 120, 168, 216, 240]
-    due = {72, 144, 216, 240}
+    assert recording.at("step") == list(range(stride, 240 + stride, stride))
+    assert recording.at("eval") == judged
     assert due <= set(recording.at("checkpoint"))
     new_bests = {
         step
@@ -80,7 +82,7 @@ def test_evaluations_and_checkpoints_come_at_crossings_though_no_step_hits_a_mul
         if metrics["eval_return_mean"] == metrics["eval_return_best"]
     }
     assert set(recording.at("checkpoint")) <= due | new_bests
-    assert [row["step"] for row in metrics_rows(tmp_path / "run")] == [72, 120, 168, 216, 240]
+    assert [row["step"] for row in metrics_rows(tmp_path / "run")] == judged
 
 
 def test_log_rows_are_written_at_their_cadence_at_evaluations_and_at_the_end(tmp_path: Path) -> None:
@@ -194,7 +196,7 @@ def test_target_value(algo: str, tmp_path: Path) -> None:
     config = tiny(algo=algo, vectorization="sync", eval_interval=24, early_stopping={"target_value": 5})
     recording = Recording()
     result = train(config, run_dir=tmp_path / "run", callbacks=[Scripted(1.0, 4.9, 5.0), recording])
-    assert recording.at("step") == [24, 48, 72], "the loop went on"
+    assert recording.at("step") == list(range(pace(algo), 73, pace(algo))), "the loop went on"
     assert result.stop_reason == "early_stopping: eval_return_mean reached 5"
     trainer = latest(tmp_path / "run").state["trainer"]
     assert (trainer["should_stop"], trainer["stop_reason"]) == (True, result.stop_reason)
@@ -363,7 +365,7 @@ def test_a_callback_can_stop_the_run(algo: str, tmp_path: Path) -> None:
     result = train(config, run_dir=tmp_path / "run", callbacks=[StopsAt(72), recording])
     assert result.stop_reason == "enough"
     assert result["step"] == 72
-    assert recording.at("step") == [24, 48, 72]
+    assert recording.at("step") == list(range(pace(algo), 73, pace(algo)))
     # It ends as every run does: judged, logged and saved.
     assert recording.at("eval") == [72]
     assert metrics_rows(tmp_path / "run")[-1]["step"] == 72

@@ -17,7 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from conformance import OFF_POLICY
+from conformance import OFF_POLICY, OFFLINE
 from rl_training import Callback, UserError, evaluate_checkpoint, resume_training, train
 from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import REGISTRY
@@ -207,6 +207,16 @@ def test_a_policy_is_judged_without_its_replay(algo: str, tmp_path: Path) -> Non
     assert evaluate_checkpoint(path) == whole
     with pytest.raises(UserError):
         resume_training(tmp_path / "run", total_timesteps=240)
+
+
+@pytest.mark.parametrize("algo", OFFLINE)
+def test_a_policy_is_judged_without_its_dataset(algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(tiny(algo=algo, total_timesteps=8), run_dir=tmp_path / "run")
+    whole = evaluate_checkpoint(tmp_path / "run")
+    monkeypatch.delattr("made_up_data.noise")
+    assert evaluate_checkpoint(tmp_path / "run") == whole
+    with pytest.raises(UserError, match="dataset='made_up_data:noise': 'made_up_data' has no 'noise'"):
+        resume_training(tmp_path / "run", total_timesteps=16)
 
 
 def test_evaluate_checkpoint_of_a_run_takes_its_latest_or_best(finished: Path) -> None:

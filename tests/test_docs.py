@@ -1,8 +1,9 @@
 """The words are true: every code block of the documents is run or checked, and the tables say what the code says.
 
 A document is read like a session: its blocks run in order, in one empty folder, every Python block by itself. So that
-this takes seconds, numbers are made small by three rules: `.learn(N)` learns 64 steps, `total_timesteps=N` becomes 160
-(more than the run that the documents resume has), and `rl-training train` and `verify` get the settings of `TINY`.
+this takes seconds, numbers are made small by three rules: `.learn(N)` learns 64 steps, `total_timesteps=N` and
+`total_updates=N` become 160 (more than the run that the documents resume has), and `rl-training train` and `verify` get
+the settings of `TINY`.
 A Python block whose first line is a comment with a file's name, as in `# my_networks.py`, is that file.
 """
 
@@ -46,9 +47,9 @@ SHOWN = {
     ("docs/configuration.md", "runs/ppo__CartPole-v1__seed0__20260312-120000/"),
 }
 
-# The run that the documents resume and evaluate: interrupted at step 64 of 96.
-RUN_IN_THE_WORDS = "runs/ppo__CartPole-v1__seed0__20260312-120000"
-OFF_POLICY = [name for name, entry in REGISTRY.items() if entry.family == "off_policy"]
+OFF_POLICY, OFFLINE = (
+    [name for name, entry in REGISTRY.items() if entry.family == family] for family in ("off_policy", "offline")
+)
 TINY = ["num_envs=2", "total_timesteps=64", "eval_episodes=1"]
 
 
@@ -95,6 +96,7 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder with the examples in it and the run that the documents speak of; nothing is left behind."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     before = set(sys.modules)
     yield tmp_path
@@ -115,9 +117,22 @@ class InterruptAt(Callback):
 
 
 def interrupted_run(path: Path) -> None:
+    """What the documents resume and evaluate: it was stopped at step 64 of 96."""
     settings = {"algo": "ppo", "env_id": "CartPole-v1", "num_envs": 2, "n_steps": 16, "total_timesteps": 96}
     with pytest.raises(Interrupted):
         train(settings | {"eval_interval": 32, "eval_episodes": 1}, run_dir=path, callbacks=[InterruptAt(64)])
+
+
+def offline_run(path: Path) -> None:
+    """What the documents go on from, online."""
+    train(load_config("awac/pendulum", total_updates=8, eval_episodes=1), run_dir=path)
+
+
+# The runs that the documents speak of, and how each is made.
+RUNS_IN_THE_WORDS = {
+    "runs/ppo__CartPole-v1__seed0__20260312-120000": interrupted_run,
+    "runs/awac__Pendulum-v1__seed0__20260312-120000": offline_run,
+}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -148,7 +163,7 @@ def test_no_block_is_excused_that_is_not_there() -> None:
 
 def small(text: str) -> str:
     """The same words with little work in them."""
-    return re.sub(r"\.learn\([\d_]+", ".learn(64", re.sub(r"\btotal_timesteps=[\d_]+", "total_timesteps=160", text))
+    return re.sub(r"\.learn\([\d_]+", ".learn(64", re.sub(r"\btotal_(timesteps|updates)=[\d_]+", r"total_\1=160", text))
 
 
 def run_python(block: Block) -> None:
@@ -200,9 +215,10 @@ def run_command(words: list[str], folder: Path) -> None:
     if arguments[0] == "verify":
         arguments += ["expected.episodes=1", "expected.seeds=[1]"]
         allowed = {0, 1}  # after so few steps it does not hold
-    if RUN_IN_THE_WORDS in arguments:
-        shutil.rmtree(folder / RUN_IN_THE_WORDS, ignore_errors=True)
-        interrupted_run(folder / RUN_IN_THE_WORDS)
+    for run, make in RUNS_IN_THE_WORDS.items():
+        if any(run in word for word in arguments):
+            shutil.rmtree(folder / run, ignore_errors=True)
+            make(folder / run)
     done = CliRunner().invoke(cli, arguments)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
@@ -212,7 +228,7 @@ def run_command(words: list[str], folder: Path) -> None:
 
 def tiny(target: str) -> list[str]:
     """The settings that make little work of a preset, an algorithm or a file."""
-    return TINY if target.partition("/")[0] in OFF_POLICY else [*TINY, "n_steps=16"]
+    return TINY if target.partition("/")[0] in [*OFF_POLICY, *OFFLINE] else [*TINY, "n_steps=16"]
 
 
 def check_words(words: list[str], expected: list[str]) -> None:
@@ -267,6 +283,8 @@ BAD_BLOCKS = {
     "a foreign package": ("bash", "pip install stable-baselines3"),
     "a misspelt setting": ("bash", "rl-training train ppo/cartpole sede=1"),
     "a misspelt option": ("bash", "rl-training eval runs --episode 3"),
+    "a misspelt command": ("bash", "rl-training dataset inspekt random.npz"),
+    "a run that is not there": ("bash", "rl-training train awac/pendulum from=runs/none"),
     "a misspelt preset": ("bash", "rl-training verify ppo/cartpool"),
     "Python that fails": ("python", "from rl_training import PPO2"),
     "a misspelt key": ("yaml", "algo: ppo\nenv_id: CartPole-v1\nent_coeff: 0.1"),
@@ -327,13 +345,15 @@ def preset_row(name: str) -> list[str]:
 
 
 def test_settings_are_used_by_the_algorithms_that_the_tables_name() -> None:
-    users = {"| setting | alias | schedule | warm-up | used by |": list(REGISTRY)}
-    users["| setting | what it says | used by |"] = OFF_POLICY
-    for header, algorithms in users.items():
+    for header, algorithms, all_of_them in (
+        ("| setting | alias | schedule | warm-up | used by |", list(REGISTRY), "all"),
+        ("| setting | what it says | used by |", OFF_POLICY, "all six"),
+        ("| setting | what it says | offline algorithms |", OFFLINE, "all five"),
+    ):
         for names, *_, said in table("README.md", header):
             for name in re.findall(r"\w+", names.replace("temperature", "")):  # of a family that is to come
                 able = [algo for algo in algorithms if name in settings_of(load_spec(algo))]
-                assert said == ("all six" if able == OFF_POLICY else ", ".join(able)), name
+                assert said == (all_of_them if able == algorithms else ", ".join(able)), name
 
 
 def test_early_stopping_table_has_every_key_and_default() -> None:
@@ -387,8 +407,8 @@ def paths_of(lines: list[str]) -> Iterator[str]:
 
 # What the design says of the code
 
-LAYERS = (("types",), ("ops",), ("models", "data"), ("algorithms",), ("experiment",), ("runtime",), ("api",), ("cli",))
-RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+LAYERS = "types, ops, models data, algorithms, experiment, runtime, api tiny, cli_dataset, cli"
+RANKS = {name: rank for rank, names in enumerate(LAYERS.split(",")) for name in names.split()}
 MODULES = sorted(path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "rl_training").rglob("*.py"))
 
 

@@ -24,8 +24,8 @@ from off_policy_reference import (
     transitions,
     weights_of,
 )
-from rl_training.algorithms.choice_values import dqn_loss
-from rl_training.algorithms.dqn import SPEC, DQNConfig, dqn_target
+from rl_training.algorithms.choice_values import dqn_loss, dqn_target
+from rl_training.algorithms.dqn import SPEC, DQNConfig
 from rl_training.algorithms.off_policy import Minibatch
 from rl_training.data.replay import make_replay
 from rl_training.data.samplers import PrioritizedSampler, UniformSampler

@@ -20,8 +20,10 @@ import torch
 from gymnasium.utils.env_checker import check_env
 
 from rl_training import PPO, Agent, Callback, evaluate_checkpoint, load_config, resume_training, train, train_ppo
+from rl_training.data.dataset_files import read_dataset
+from rl_training.data.packaged import DATASET_FOLDER, pendulum_medium
 from rl_training.experiment.references import resolve_reference
-from rl_training.runtime.checkpoint import read_checkpoint, read_meta
+from rl_training.runtime.checkpoint import find_checkpoint, read_checkpoint, read_meta
 from rl_training.runtime.train import build
 from rl_training.testing import CHECKS
 
@@ -192,6 +194,35 @@ def test_example_runs_as_a_program(
     runpy.run_path(f"{name}.py", run_name="__main__")
     assert re.search(r"return -?\d|step \d", capsys.readouterr().out)
     assert sorted(EXAMPLES.iterdir()) == before
+
+
+def test_offline_script_learns_compares_and_goes_on_online(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main = runpy.run_path("awac_pendulum.py")["main"]
+    main(["--updates", "10", "--online-steps", "120", "--output-dir", str(tmp_path), "--seed", "3"])
+    offline, beside, online, judged, runs = capsys.readouterr().out.splitlines()
+    first, second = map(Path, runs.split()[1:])
+    assert sorted(tmp_path.iterdir()) == sorted([first, second])
+    last = rows(first)[-1]
+    assert offline == f"offline    10 updates: return {last['eval_return_mean']:.1f} (completed)"
+    returns = f"data {last['dataset_return_mean']:.1f}, behaviour cloning {last['bc_return_mean']:.1f}"
+    assert beside == f"beside it  {returns}"
+    assert online == f"online     120 steps: return {rows(second)[-1]['eval_return_mean']:.1f} (completed)"
+    assert re.fullmatch(r"judged     on 20 episodes: return -\d+\.\d", judged)
+    meta = read_meta(find_checkpoint(second))
+    assert (meta["config"]["start_from"], meta["config"]["seed"]) == (str(first), 3)
+    assert rows(second)[-1]["n_updates"] > rows(first)[-1]["n_updates"] == 10, "the updates go on, too"
+
+
+def test_the_packaged_dataset_is_made_by_its_script(tmp_path: Path) -> None:
+    """With little work in it; what random actions reach is then the same as in the packaged one."""
+    make = runpy.run_path("make_pendulum_medium.py")["make"]
+    made = read_dataset(str(make(tmp_path / "medium.npz", half_trained=60, trained=70, steps=250)))
+    packaged = pendulum_medium()
+    assert (len(made), made.n_episodes, len(packaged)) == (250, 2, 10_000)
+    for fact in ("env_id", "action_units", "ref_min_score"):
+        assert made.source[fact] == packaged.source[fact]
+    assert packaged.source["ref_min_score"] < packaged.returns.mean() < packaged.source["ref_max_score"]
+    assert (DATASET_FOLDER / "pendulum_medium.npz").stat().st_size < 1e6
 
 
 def rows(run_dir: Path) -> list[dict[str, Any]]:

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import rl_training
+from offline_reference import AWAC_METRICS
 from rl_training import api
+from rl_training.algorithms.awac import awac_loss
 from rl_training.algorithms.base import AlgorithmSpec
 from rl_training.experiment.presets import preset_names
 from rl_training.experiment.registry import REGISTRY, load_spec
@@ -39,10 +42,16 @@ def test_the_package_and_its_api_give_the_same_objects() -> None:
 
 
 def test_names_for_every_use_are_exported() -> None:
-    promised = {"PPO", "A2C", "DQN", "DDPG", "TD3", "SAC", "REDQ", "TQC"}
-    promised |= {f"train_{name.lower()}" for name in promised}
+    promised = {"PPO", "A2C", "DQN", "DDPG", "TD3", "SAC", "REDQ", "TQC", "BC", "AWAC", "IQL", "CQL", "TD3BC"}
+    promised |= {"train_td3_bc", *(f"train_{name.lower()}" for name in promised - {"TD3BC"})}
     promised |= {"train", "resume_training", "evaluate_checkpoint", "load_config"}
     assert promised | {"Callback", "UserError", "TrainResult"} <= set(rl_training.__all__)
+
+
+def test_awac_is_registered_exported_and_packaged() -> None:
+    assert REGISTRY["awac"].family == "offline"
+    assert {"AWAC", "train_awac"} <= set(rl_training.__all__)
+    assert "awac/pendulum" in preset_names()
 
 
 def test_an_unknown_name_says_what_there_is() -> None:
@@ -123,6 +132,7 @@ def _parameters(function: Any) -> dict[str, tuple[str, Any]]:
         ("runtime.controls:build_control_callbacks", {"config": ...}),
         ("runtime.workflows:evaluate_checkpoint", {"path": ..., "num_episodes": None, "device": "auto"}),
         ("runtime.workflows:resume_training", {"path": ...}),
+        ("runtime.loops.offline:_build_offline_dataset", {"config": ...}),
         ("runtime.schedules:parse_schedule", {}),
         ("runtime.train:build", {"config": ...}),
         ("runtime.train:run", {"run": ...}),
@@ -141,6 +151,12 @@ def test_the_soft_actor_critic_has_its_model() -> None:
     from rl_training.models.mlp_sac import MLPSACModel
 
     assert list(_parameters(MLPSACModel.action_logprobs)) == ["self", "obs", "actions"]
+
+
+def test_advantage_weighting_has_its_loss() -> None:
+    values = torch.zeros(2, 3)
+    *_, metrics = awac_loss(values, values[0], values, values[0], awac_lambda=1.0)
+    assert set(metrics) == AWAC_METRICS
 
 
 def test_the_result_of_training_has_its_attributes(tmp_path: Path) -> None:
@@ -185,8 +201,10 @@ RANKS = {
     "experiment": 4,
     "runtime": 5,
     "api": 6,
-    "testing": 6,
-    "cli": 7,
+    "tiny": 6,
+    "testing": 7,
+    "cli_dataset": 7,
+    "cli": 8,
 }
 
 

@@ -18,6 +18,7 @@ import pytest
 
 import rl_training
 from rl_training.experiment.presets import PRESET_FOLDER, preset_names
+from rl_training.experiment.registry import REGISTRY
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMAND = Path(sysconfig.get_path("scripts")) / "rl-training"
@@ -38,6 +39,17 @@ HEAVY = ("torch", "gymnasium", "numpy", "numba", "pydantic", "omegaconf")
         "temperature_schedule",
         "eval_interval",
         "early_stopping",
+        "awac",
+        "total_updates",
+        "done_means",
+        "rl-training dataset inspect",
+        "rl-training dataset convert",
+        "rl-training dataset collect",
+        "from=RUN",
+        "eval_score",
+        "eval_return_last5_mean",
+        "dataset_return_mean",
+        "bc_return_mean",
     ],
 )
 def test_readme_has_the_word(word: str) -> None:
@@ -52,6 +64,25 @@ def test_readme_says_that_fixed_values_still_work() -> None:
 def test_readme_calls_clip_range_an_alias() -> None:
     rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `clip_coef` |")]
     assert [row.split("|")[2].strip() for row in rows] == ["`clip_range`"]
+
+
+def test_readme_shows_awac_with_evaluation_and_early_stopping() -> None:
+    examples = re.findall(r"^```yaml\n(.+?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    (example,) = [text for text in examples if text.startswith("algo: awac\n")]
+    assert {"dataset", "eval_interval", "early_stopping"} <= set(re.findall(r"^(\w+):", example, re.MULTILINE))
+
+
+def test_roadmap_says_what_is_in_the_package_in_the_order_in_which_it_was_built() -> None:
+    roadmap = (ROOT / "docs" / "plans" / "2026-03-12-rl-expansion-roadmap-design.md").read_text()
+    headings = re.findall(r"^## \d+\. (.+)$", roadmap, re.MULTILINE)
+    here = [heading.endswith("(in the package)") for heading in headings]
+    assert here == sorted(here, reverse=True), "what is here comes first"
+    built = [heading.lower() for heading in headings if heading.endswith("(in the package)")]
+    named = [word for heading in built for word in re.findall(r"\w+", heading) if word in REGISTRY]
+    assert named == list(REGISTRY)
+    words = " ".join(roadmap.split())
+    assert "BC and AWAC are in the package" in words
+    assert re.search("built: the on-policy core .*the off-policy family .*the offline family ", words)
 
 
 def test_the_two_commands_stand_at_the_top_of_the_readme() -> None:
@@ -170,7 +201,7 @@ def test_command_starts_quickly(argument: str) -> None:
     assert cpu_seconds([COMMAND, argument]) < 0.3
 
 
-def test_builds_contain_every_preset_once(tmp_path: Path) -> None:
+def test_builds_contain_every_preset_and_dataset_once(tmp_path: Path) -> None:
     """An sdist, and a wheel from it, built in a copy of the tree, without a network."""
     tree = tmp_path / "tree"
     left_out = {".venv", ".git", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "dist", "build", "runs"}
@@ -190,5 +221,7 @@ def test_builds_contain_every_preset_once(tmp_path: Path) -> None:
         assert {name: files[f"{name}.yaml"] for name in preset_names()} == dict.fromkeys(preset_names(), 1)
         assert sum(name.endswith(".yaml") for name in names) == len(preset_names())
         assert sum(name.endswith("rl_training/py.typed") for name in names) == 1
-    for name in preset_names():
-        assert f"rl_training/assets/configs/{name}.yaml" in in_wheel
+    # Presets and datasets, and nothing that is not in the tree.
+    assert {name for name in in_wheel if name.startswith("rl_training/assets/")} == {
+        f"rl_training/assets/{name}" for name in contents(PRESET_FOLDER.parent)
+    }

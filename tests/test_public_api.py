@@ -16,12 +16,17 @@ import rl_training
 from conformance import known_settings
 from rl_training import (
     A2C,
+    AWAC,
+    BC,
+    CQL,
     DDPG,
     DQN,
+    IQL,
     PPO,
     REDQ,
     SAC,
     TD3,
+    TD3BC,
     TQC,
     Callback,
     UserError,
@@ -59,6 +64,15 @@ SMALL_OFF_POLICY: dict[str, Any] = {
     "train_every": 16,
     "updates_per_step": 0.25,
 }
+SMALL_OFFLINE: dict[str, Any] = {
+    "dataset": "made_up_data:noise",
+    "hidden_sizes": [8],
+    "eval_episodes": 2,
+    "vectorization": "sync",
+    "time_limit": 20,
+    "batch_size": 8,
+    "bc_baseline_updates": 1,
+}
 # Each class on what it can work with, and how many numbers are seen there.
 CLASSES = {
     PPO: SMALL_PPO,
@@ -69,6 +83,11 @@ CLASSES = {
     SAC: SMALL_OFF_POLICY,
     REDQ: SMALL_OFF_POLICY | {"policy_delay": 2, "n_critics": 3},
     TQC: SMALL_OFF_POLICY | {"n_quantiles": 5},
+    BC: SMALL_OFFLINE,
+    AWAC: SMALL_OFFLINE,
+    IQL: SMALL_OFFLINE,
+    CQL: SMALL_OFFLINE | {"cql_samples": 2},
+    TD3BC: SMALL_OFFLINE,
 }
 SHOWN = {"CartPole-v1": 4, "Pendulum-v1": 3}
 AGENTS = [
@@ -77,6 +96,7 @@ AGENTS = [
     for action, env_id in (("discrete", "CartPole-v1"), ("continuous", "Pendulum-v1"))
     if action in REGISTRY[kind.algo].capabilities.actions
 ]
+assert [kind.algo for kind in CLASSES] == list(REGISTRY)
 EVERY_AGENT = pytest.mark.parametrize(("kind", "env_id", "settings"), AGENTS)
 
 
@@ -311,7 +331,9 @@ class Thermostat(Walk):
         return *super().step(1)[:4], {}  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("kind", [DDPG, TD3, SAC, REDQ, TQC])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in CLASSES if REGISTRY[kind.algo].capabilities.actions[0] == "continuous"]
+)
 def test_predictions_are_in_the_units_of_asymmetric_bounds(kind: type[Any]) -> None:
     agent = kind(Thermostat, **CLASSES[kind])
     obs = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)

@@ -87,9 +87,13 @@ class RememberingLoop(OnPolicyLoop):
         return metrics
 
 
+def remembering(algorithm: Any, collector: Any, config: Any) -> RememberingLoop:
+    return RememberingLoop(algorithm, collector, config.loop)
+
+
 @pytest.fixture(autouse=True)
 def _remember(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LOOPS, "on_policy", "test_replay_checkpoint:RememberingLoop")
+    monkeypatch.setitem(LOOPS, "on_policy", "test_replay_checkpoint:remembering")
 
 
 def array_of(rows: int, chunk_rows: int = 4) -> ChunkedArray:

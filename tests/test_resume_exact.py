@@ -26,6 +26,7 @@ from run_helpers import (
     PullPlug,
     Recording,
     checkpoint_names,
+    cut_and_resume,
     differences,
     latest,
     metadata,
@@ -51,13 +52,6 @@ class WalkThatSavesItsPlace(run_helpers.Walk):
 
 
 ACTIVE = tiny(**EVERYTHING_ACTIVE, total_timesteps=2 * N)
-
-
-def cut_and_resume(config: dict[str, Any], run_dir: Path, after: int = N) -> Any:
-    """Train until just beyond `after`, lose the process's memory, and go on from the folder."""
-    with pytest.raises(Pulled):
-        train(config, run_dir=run_dir, callbacks=[PullPlug(after)])
-    return resume_training(run_dir)
 
 
 def killed_and_resumed(config: dict[str, Any], tmp_path: Path) -> Path:
@@ -136,6 +130,25 @@ def test_kill_9_and_resume_with_a_replay_in_new_processes(tmp_path: Path) -> Non
     for name in ("replay.rows", "sampler.priorities"):
         assert sum(len(chunk) for chunk in end.memory[name].chunks()) == 150, "the replay was full"
     assert len({row["epsilon"] for row in metrics_rows(tmp_path / "killed")}) > 10
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_kill_9_and_resume_with_a_dataset_in_new_processes(online: bool, tmp_path: Path) -> None:
+    config = tiny(
+        **OFF_POLICY_ACTIVE,
+        algo="iql",
+        env_id="rl_training.testing:TinyEnv",
+        env_kwargs={"actions": "continuous"},
+        time_limit=None,
+        dataset="rl_training.testing:tiny_dataset",
+        done_means="terminal",
+        online=online,
+        actor_learning_rate_schedule="cosine",
+        total_timesteps=2 * N,
+    )
+    end = latest(killed_and_resumed(config, tmp_path))
+    assert end.state["algorithm"]["n_updates"] == ((2 * N - 48) // 4 if online else 2 * N)
+    assert len({row["learning_rate"] for row in metrics_rows(tmp_path / "killed")}) > 10
 
 
 @pytest.mark.parametrize("num_envs", [1, 3])

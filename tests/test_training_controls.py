@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from conformance import OFF_POLICY, Walk, built, known_settings, playable, trained
+from rl_training.algorithms.base import setting_extra
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.registry import REGISTRY, load_spec
@@ -23,7 +24,7 @@ from rl_training.runtime.controls import (
     resolve_entropy_coefficient,
     resolve_temperature,
 )
-from rl_training.runtime.train import build, train
+from rl_training.runtime.train import Run, build, train
 from rl_training.runtime.workflows import resume_training
 from rl_training.types import UserError
 
@@ -50,8 +51,6 @@ EACH_NAME = pytest.mark.parametrize(
 )
 EACH = pytest.mark.parametrize("resolver", RESOLVERS.values(), ids=RESOLVERS)
 EVERY_ALGORITHM = pytest.mark.parametrize("algo", REGISTRY)
-# A number of each algorithm that is always among its metrics.
-COEFFICIENT = dict.fromkeys(REGISTRY, "ent_coef") | {"dqn": "epsilon", "ddpg": "noise_std", "td3": "noise_std"}
 WITH_ALIAS = pytest.mark.parametrize("resolver", [RESOLVERS["entropy"], RESOLVERS["clip"]], ids=["entropy", "clip"])
 
 
@@ -299,8 +298,13 @@ def curve_for(algo: str, name: str) -> dict[str, Any]:
     return {"type": "linear", "start": low, "end": low + 0.62}
 
 
-def sixteen_steps_an_update(algo: str, **settings: Any) -> dict[str, Any]:
-    """A run of four updates, one after every 16 steps; an entropy coefficient that can be learned is a number."""
+def stride(algo: str) -> int:
+    """By how much the clock moves from one update to the next in `few_updates`."""
+    return 16 if load_spec(algo).loop().collects else 1
+
+
+def few_updates(algo: str, **settings: Any) -> dict[str, Any]:
+    """A run with one update after every 16 steps, or 64 from a dataset; every entropy coefficient is a number."""
     base = {
         "env_id": "rl_training.testing:TinyEnv",
         "env_kwargs": {"actions": REGISTRY[algo].capabilities.actions[0]},
@@ -316,8 +320,17 @@ def sixteen_steps_an_update(algo: str, **settings: Any) -> dict[str, Any]:
         "updates_per_step": 1 / 16,
         "policy_delay": 1,
         "ent_coef": 0.05,
+        "cql_samples": 2,
+        "dataset": "made_up_data:noise",
+        "bc_baseline_updates": 1,
     }
     return {"algo": algo} | known_settings(algo, base) | settings
+
+
+def started(config: dict[str, Any]) -> Run:
+    run = build(load_config(config))
+    run.start()
+    return run
 
 
 @pytest.mark.parametrize(("algo", "name"), schedulable())
@@ -325,6 +338,7 @@ def test_every_real_number_of_every_algorithm_is_scheduled_set_used_and_reported
     algo: str, name: str, tmp_path: Path
 ) -> None:
     curve = curve_for(algo, name)
+    used: list[float] = []
     seen: list[tuple[int, float]] = []
 
     class Watch(Callback):
@@ -332,38 +346,52 @@ def test_every_real_number_of_every_algorithm_is_scheduled_set_used_and_reported
             update = run.algorithm.update
 
             def watched(batch: Any) -> Any:
-                seen.append((run.steps, getattr(run.algorithm, name)))
+                used.append(getattr(run.algorithm, name))
                 return update(batch)
 
             run.algorithm.update = watched
 
-    config = sixteen_steps_an_update(algo, **{f"{name}_schedule": curve})
+        def on_step(self, run: Any, metrics: Mapping[str, float]) -> None:
+            seen.append((run.steps, used.pop()))
+
+    config = few_updates(algo, **{f"{name}_schedule": curve})
     result = train(config, run_dir=tmp_path / "run", callbacks=[Watch()])
-    expected = {step: curve["start"] + 0.62 * step / 64 for step in (16, 32, 48)} | {64: curve["end"]}
+    clock = range(stride(algo), 64, stride(algo))
+    expected = {step: curve["start"] + 0.62 * step / 64 for step in clock} | {64: curve["end"]}
     assert dict(seen) == pytest.approx(expected)
     assert seen[-1] == (64, curve["end"])
+    assert used == [], "one update a step"
     assert result[name] == curve["end"]
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert {row["step"]: row[name] for row in logged} == pytest.approx(expected)
 
 
+def coefficients(algo: str) -> list[str]:
+    """The numbers of an algorithm that are always among its metrics, but for the learning rate."""
+    config = load_spec(algo).config
+    return [name for name in config.model_fields if setting_extra(config, name)["report"] and name != "learning_rate"]
+
+
 @EVERY_ALGORITHM
 def test_a_fixed_coefficient_is_among_the_metrics_too(algo: str) -> None:
-    name = COEFFICIENT[algo]
-    run = trained(algo, playable(algo, Walk), total_timesteps=16, learning_rate=0.002, **{name: 0.07})
-    assert run.metrics[name] == 0.07
-    assert run.metrics["learning_rate"] == 0.002
+    given = dict.fromkeys(coefficients(algo), 0.07) | {"learning_rate": 0.002}
+    run = started(few_updates(algo, **given))
+    run.advance()
+    run.close()
+    assert {name: run.metrics[name] for name in given} == given
 
 
 @EVERY_ALGORITHM
 def test_coefficients_read_and_write_through_to_the_algorithms_config(algo: str) -> None:
-    name = COEFFICIENT[algo]
-    run = built(algo, playable(algo, Walk), **{name: 0.07})
-    setattr(run.algorithm, name, 0.25)
-    assert getattr(run.algorithm.cfg, name) == getattr(run.algorithm, name) == run.algorithm.current(name) == 0.25
-    run.algorithm.set_hyperparameters(learning_rate=0.5, gamma=0.1)
-    assert (run.algorithm.learning_rate, run.algorithm.gamma) == (0.5, 0.1)
-    assert getattr(run.algorithm, name) == 0.25
+    names = coefficients(algo)
+    run = started(few_updates(algo, **dict.fromkeys(names, 0.07)))
+    for name in names:
+        setattr(run.algorithm, name, 0.25)
+        assert getattr(run.algorithm.cfg, name) == getattr(run.algorithm, name) == run.algorithm.current(name) == 0.25
+    others = known_settings(algo, {"learning_rate": 0.5, "gamma": 0.1})
+    run.algorithm.set_hyperparameters(**others)
+    assert {name: getattr(run.algorithm, name) for name in others} == others
+    assert all(getattr(run.algorithm, name) == 0.25 for name in names)
     run.close()
 
 
@@ -387,10 +415,9 @@ def test_a_learning_rate_schedule_changes_the_weights(algo: str) -> None:
 
 @EVERY_ALGORITHM
 def test_a_learning_rate_that_has_come_to_zero_moves_nothing_more(algo: str) -> None:
-    schedule = {"type": "linear", "end": 0.0, "steps": 32}
-    config = sixteen_steps_an_update(algo, learning_rate=0.01, learning_rate_schedule=schedule)
-    run = build(load_config(config))
-    run.start()
+    rates = [name for name in settings_of(load_spec(algo)) if name.endswith("learning_rate")]
+    schedule = {"type": "linear", "start": 0.01, "end": 0.0, "steps": 2 * stride(algo)}
+    run = started(few_updates(algo, **{f"{name}_schedule": schedule for name in rates}))
     before = policy_of(run)
     run.advance()
     after_first = policy_of(run)

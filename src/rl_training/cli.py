@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rl_training import __version__
+from rl_training.cli_dataset import dataset
 from rl_training.types import UserError
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def describe(algo: str, as_json: bool) -> None:
 @cli.command()
 def presets() -> None:
     """The presets that come with the package, and what each reaches."""
-    from rl_training.experiment.presets import preset_names, read_preset
+    from rl_training.experiment.presets import preset_names, preset_steps, read_preset
 
     rows: list[tuple[str, ...]] = [("preset", "return", "steps", "seeds", "minutes")]
     for name in preset_names():
@@ -147,7 +148,7 @@ def presets() -> None:
         expected = preset["expected"]
         bar = "long" if expected.get("long") else f">= {expected['return']:g}"
         seeds = ", ".join(str(seed) for seed in expected.get("seeds", []))
-        rows.append((name, bar, f"{preset['total_timesteps']:,}", seeds, str(expected.get("minutes", ""))))
+        rows.append((name, bar, f"{preset_steps(preset):,}", seeds, str(expected.get("minutes", ""))))
     _print_table(rows)
     click.echo("\nlong: no evidence is claimed for it")
 
@@ -213,6 +214,9 @@ def doctor(ctx: click.Context, env_id: str | None, env_kwargs: tuple[str, ...], 
     ctx.exit(FAILED if problems else DONE)
 
 
+cli.add_command(dataset)
+
+
 def _whole_numbers(text: str) -> list[int]:
     try:
         return [int(word) for word in text.split(",")]
@@ -250,9 +254,22 @@ def _report(result: TrainResult) -> None:
     mean, deviation = result.get("eval_return_mean"), result.get("eval_return_std")
     if mean is not None:
         click.echo(f"return      {mean:.2f} +- {deviation:.2f} ({result['eval_episodes']:.0f} evaluation episodes)")
+    if "dataset_return_mean" in result:
+        click.echo(f"beside it   {_beside(result)}")
     click.echo(f"steps       {result.get('step', 0.0):,.0f} in {result['seconds']:.1f} s ({result.stop_reason})")
     click.echo(f"run         {result.run_dir}")
     click.echo(f"checkpoint  {result.checkpoint}")
+
+
+def _beside(result: TrainResult) -> str:
+    """What the result of an offline run is to be compared with."""
+    found = {
+        "dataset {:.2f}": "dataset_return_mean",
+        "behaviour cloning {:.2f}": "bc_return_mean",
+        "last five evaluations {:.2f}": "eval_return_last5_mean",
+        "normalised score {:.1f}": "eval_score",
+    }
+    return ", ".join(words.format(result[name]) for words, name in found.items() if name in result)
 
 
 def _report_seed(seed: int, result: TrainResult) -> None:

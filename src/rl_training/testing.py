@@ -7,21 +7,56 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from rl_training.algorithms.base import ConfigPart, ModelConfig, setting_extra
+from rl_training.algorithms.base import ConfigPart, setting_extra
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.registry import load_spec
 from rl_training.runtime.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rl_training.runtime.train import WALL_CLOCK, Run, build
-from rl_training.types import SpaceInfo, UserError
+from rl_training.tiny import (
+    LinearActorCritic,
+    LinearCritics,
+    LinearDeterministicActorCritic,
+    LinearImplicitModel,
+    LinearPolicy,
+    LinearQNetwork,
+    LinearSoftActorCritic,
+    TinyEnv,
+    another_tiny_dataset,
+    tiny_dataset,
+)
+from rl_training.types import UserError
+
+__all__ = [
+    "CHECKS",
+    "LinearActorCritic",
+    "LinearCritics",
+    "LinearDeterministicActorCritic",
+    "LinearImplicitModel",
+    "LinearPolicy",
+    "LinearQNetwork",
+    "LinearSoftActorCritic",
+    "TinyEnv",
+    "another_tiny_dataset",
+    "check_algorithm",
+    "check_deterministic",
+    "check_evaluation_is_invisible",
+    "check_resumes",
+    "check_settings_are_live",
+    "check_trains",
+    "checkpoint_differences",
+    "differences",
+    "tiny_config",
+    "tiny_dataset",
+]
 
 _UPDATES = 2
 # Small enough for a check to take a fraction of a second; an algorithm takes those that it knows.
@@ -37,142 +72,11 @@ _TINY = {
     "target_update_interval": 2,
     "policy_delay": 2,
     "n_critics": 4,
+    "dataset": "rl_training.testing:tiny_dataset",
+    "done_means": "terminal",
 }
-
-
-class TinyEnv(gym.Env[Any, Any]):
-    """A noisy walk on a line towards 0, which terminates at its ends and is truncated after a while.
-
-    Every kind of actions and observations can be had; with `masked`, a move away from 0 is sometimes forbidden.
-    """
-
-    ACTIONS: ClassVar[dict[str, gym.Space[Any]]] = {
-        "discrete": gym.spaces.Discrete(3, start=1),
-        "multi_discrete": gym.spaces.MultiDiscrete([3, 2]),
-        "multi_binary": gym.spaces.MultiBinary(2),
-        "continuous": gym.spaces.Box(-1.0, 2.0, (2,), np.float32),
-    }
-    OBSERVATIONS: ClassVar[dict[str, gym.Space[Any]]] = {
-        "vector": gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
-        "image": gym.spaces.Box(0, 255, (36, 36, 1), np.uint8),
-        "dict": gym.spaces.Dict(
-            {
-                "numbers": gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
-                "image": gym.spaces.Box(0, 255, (2, 36, 36), np.uint8),
-            }
-        ),
-    }
-
-    def __init__(self, actions: str = "discrete", observations: str = "vector", masked: bool = False) -> None:
-        self.action_space = self.ACTIONS[actions]
-        self.observation_space = self.OBSERVATIONS[observations]
-        self._actions, self._observations, self._masked = actions, observations, masked
-        self._position, self._time = 0.0, 0
-        self._allowed = np.ones(0, np.bool_)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._position, self._time = float(self.np_random.normal()), 0
-        return self._obs(), self._info()
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        push = self._push(action)
-        self._position += 0.5 * push + 0.2 * float(self.np_random.normal())
-        self._time += 1
-        reward = -abs(self._position) - 0.1 * push**2
-        return self._obs(), reward, abs(self._position) > 2.0, self._time >= 7, self._info()
-
-    def _push(self, action: Any) -> float:
-        if self._masked and self._actions != "continuous":
-            choices = np.ravel(action) - (1 if self._actions == "discrete" else 0)
-            starts = np.concatenate([[0], np.cumsum(self._counts())[:-1]])
-            assert self._allowed[starts + choices].all(), f"the forbidden action {action} was taken"
-        if self._actions == "discrete":
-            return float(action) - 2.0
-        return float(action[0]) - float(action[1])
-
-    def _counts(self) -> list[int]:
-        return {"discrete": [3], "multi_discrete": [3, 2], "multi_binary": [2, 2]}[self._actions]
-
-    def _info(self) -> dict[str, Any]:
-        if not self._masked or self._actions == "continuous":
-            return {}
-        counts = self._counts()
-        self._allowed = self.np_random.random(sum(counts)) < 0.5
-        # One choice of each factor stays possible.
-        for count, start in zip(counts, np.cumsum([0, *counts[:-1]]), strict=True):
-            self._allowed[start + int(self.np_random.integers(count))] = True
-        return {"action_mask": self._allowed.astype(np.int8)}
-
-    def _obs(self) -> Any:
-        numbers = np.array([self._position, self._position**2, self._time / 7.0], np.float32)
-        if self._observations == "vector":
-            return numbers
-        column = int(np.clip(18 + 8 * self._position, 0, 35))
-        if self._observations == "image":
-            image = np.zeros((36, 36, 1), np.uint8)
-            image[:, column] = 255
-            return image
-        image = np.zeros((2, 36, 36), np.uint8)
-        image[:, :, column] = 255
-        return {"numbers": numbers, "image": image}
-
-
-class LinearActorCritic(nn.Module):
-    """The smallest network of one's own that `model: module:Name` accepts."""
-
-    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
-        super().__init__()
-        params = info.action_size * (2 if info.continuous else 1)
-        self.layer = nn.Linear(math.prod(info.input_shape), params + 1)
-
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        out = self.layer(obs.flatten(1))
-        return out[:, :-1], out[:, -1]
-
-
-class LinearQNetwork(nn.Module):
-    """The smallest network of one's own for DQN."""
-
-    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
-        super().__init__()
-        self.layer = nn.Linear(math.prod(info.input_shape), info.action_size)
-
-    def forward(self, obs: Tensor) -> Tensor:
-        values: Tensor = self.layer(obs.flatten(1))
-        return values
-
-
-class LinearCritics(nn.Module):
-    """Critics of one layer: `[critics, B, quantiles]`."""
-
-    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
-        super().__init__()
-        inputs = math.prod(info.input_shape) + info.action_size
-        self.quantiles = getattr(config, "n_quantiles", 1)
-        self.layer = nn.Linear(inputs, 2 * self.quantiles)
-
-    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
-        out: Tensor = self.layer(torch.cat([obs.flatten(1), action], dim=-1))
-        return out.reshape(len(out), 2, self.quantiles).transpose(0, 1)
-
-
-class LinearSoftActorCritic(nn.Module):
-    """The smallest networks of one's own for SAC and its like: an actor that gives `[B, 2A]`, and critics."""
-
-    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
-        super().__init__()
-        self.actor = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(info.input_shape), 2 * info.action_size))
-        self.critic = LinearCritics(info, config)
-
-
-class LinearDeterministicActorCritic(nn.Module):
-    """The smallest networks of one's own for TD3 and its like: an actor that gives `[B, A]`, and critics."""
-
-    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
-        super().__init__()
-        self.actor = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(info.input_shape), info.action_size))
-        self.critic = LinearCritics(info, config)
+# The probe of a setting that names a run.
+_A_RUN = "rl_training.testing:a run"
 
 
 def differences(a: Any, b: Any, where: str = "") -> list[str]:
@@ -237,7 +141,9 @@ def _advanced(run: Run, updates: int = _UPDATES) -> Checkpoint:
 def _trained(config: Config, updates: int = _UPDATES) -> Checkpoint:
     run = _started(config)
     try:
-        return _detached(_advanced(run, updates))
+        _advanced(run, updates)
+        run.eval_metrics = run.evaluate(2).metrics()
+        return _detached(run.snapshot())
     finally:
         run.close()
 
@@ -328,24 +234,43 @@ def check_settings_are_live(algo: str, **settings: Any) -> None:
     """Every setting of the algorithm, its model and its loop changes what happens."""
     spec = load_spec(algo)
     dead = []
+    unchanged: dict[str, Checkpoint] = {}  # most settings are compared with the same run
     for part in (spec.config, spec.loop, spec.model):
         for name in part.model_fields:
             conditions = dict(setting_extra(part, name)["live_when"])
             env = {"actions": conditions.pop("actions")} if "actions" in conditions else {}
             base = tiny_config(algo, env, **settings, **conditions)
-            changed = tiny_config(algo, env, **settings, **conditions, **{name: _another_value(part, name, base)})
-            if not _behaves_differently(_trained(base), _trained(changed)):
+            with _another_value(part, name, base) as value:
+                changed = _trained(tiny_config(algo, env, **settings, **conditions, **{name: value}))
+            if repr(base) not in unchanged:
+                unchanged[repr(base)] = _trained(base)
+            if not _behaves_differently(unchanged[repr(base)], changed):
                 dead.append(name)
     assert not dead, f"{algo}: these settings change nothing: {', '.join(dead)}"
 
 
 def _behaves_differently(a: Checkpoint, b: Checkpoint) -> bool:
-    """In weights, optimisers or what the environments did; a metric that only repeats a setting is no effect."""
+    """In weights, optimisers, what the environments did or how it is judged.
+
+    A metric that only repeats a setting is no effect.
+    """
     learned = differences((a.policy, a.state["algorithm"]), (b.policy, b.state["algorithm"]))
-    return bool(learned or differences(a.envs, b.envs))
+    return bool(learned or differences((a.envs, a.meta["eval"]), (b.envs, b.meta["eval"])))
 
 
-def _another_value(part: type[ConfigPart], name: str, config: Config) -> Any:
+@contextmanager
+def _another_value(part: type[ConfigPart], name: str, config: Config) -> Iterator[Any]:
+    """A value that should make a difference, for as long as it is needed."""
+    if setting_extra(part, name)["probe"] != _A_RUN:
+        yield _guessed_value(part, name, config)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        run = _started(config)
+        yield str(write_checkpoint(Path(folder) / "step_0", _advanced(run)))
+        run.close()
+
+
+def _guessed_value(part: type[ConfigPart], name: str, config: Config) -> Any:
     probe = setting_extra(part, name)["probe"]
     value = config.flat()[name]
     if probe is not None:

@@ -78,15 +78,29 @@ class AlgorithmConfig(ConfigPart):
 
 
 class LoopConfig(ConfigPart):
-    """How a loop gathers experience."""
+    """How a loop comes by experience, and in which environments."""
 
     time_limit: int | None = setting(
         None, "Truncate episodes after this many steps; the environment's own if null.", ge=1, probe=3
     )
     frame_stack: int = setting(1, "How many of the latest observations the policy sees.", ge=1, probe=2)
+
+    @property
+    def collects(self) -> bool:
+        """Whether it steps environments itself."""
+        return False
+
+
+class CollectingLoopConfig(LoopConfig):
+    """How a loop gathers experience by itself."""
+
     reward_clip: float | None = setting(
         None, "Rewards are learned from within +- this; returns are reported raw.", gt=0.0, static=True, probe=0.01
     )
+
+    @property
+    def collects(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)

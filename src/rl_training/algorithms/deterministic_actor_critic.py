@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.algorithms.actor_critic import (
-    Critics,
-    DeterministicActor,
-    EnsembleModelConfig,
-    build_networks,
-)
+from rl_training.algorithms.actor_critic import EnsembleModelConfig, build_networks
+from rl_training.algorithms.actors import Anchor, DeterministicActor, noisy
 from rl_training.algorithms.base import Context, model_setting, setting
+from rl_training.algorithms.critics import Critics
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
 from rl_training.models.mlp_ddpg import MLPDDPGModel
 from rl_training.ops.value import td_target
@@ -39,7 +36,7 @@ class DeterministicActorCritic(OffPolicyAlgorithm):
     """Critics regress on the least of the slow critics' values of the slow actor's action; the actor climbs the first.
 
     `smooth` changes the slow actor's actions before they are judged; actor and slow copies move once in `policy_delay`
-    updates.
+    updates; `anchor` says which actions the actor stays near to, if any.
     """
 
     cfg: DeterministicConfig
@@ -51,11 +48,12 @@ class DeterministicActorCritic(OffPolicyAlgorithm):
         *,
         smooth: Callable[[DeterministicActorCritic, Array], Array] = lambda agent, action: action,
         policy_delay: Callable[[Any], int] = lambda cfg: 1,
+        anchor: Callable[[DeterministicActorCritic, Minibatch], Anchor | None] = lambda agent, mini: None,
     ) -> None:
         super().__init__(context)
         networks = build_networks(context, MLPDDPGModel, actor_outputs=self.info.action_size)
         self.actor, self.critics = DeterministicActor(networks, self.observer), Critics(networks, self.observer)
-        self._smooth, self._policy_delay = smooth, policy_delay
+        self._smooth, self._policy_delay, self._anchor = smooth, policy_delay, anchor
         self.learners = {"actor": self.actor.learner, "critic": self.critics.learner}
         self.followers = {"actor": self.actor.follower, "critic": self.critics.follower}
 
@@ -66,8 +64,7 @@ class DeterministicActorCritic(OffPolicyAlgorithm):
     def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act:
         action = np.tanh(self.actor.raw(self.observer.scaled(obs)))
         if explore and self.cfg.noise_std > 0.0:
-            noise = self.policy_rng.standard_normal(action.shape, dtype=np.float32)
-            action = np.clip(action + np.float32(self.cfg.noise_std) * noise, -1.0, 1.0)
+            action = noisy(action, self.cfg.noise_std, self.policy_rng)
         return Act(action, carry)
 
     def learn(self, mini: Minibatch) -> Metrics:
@@ -78,7 +75,9 @@ class DeterministicActorCritic(OffPolicyAlgorithm):
         critic_loss, q_mean = self.critics.fit(mini.obs, mini.action, target, cfg.learning_rate)
         metrics = {"critic_loss": critic_loss, "q_mean": q_mean}
         if self.n_updates % self._policy_delay(cfg) == 0:
-            metrics["actor_loss"] = self.actor.climb(mini.obs, self.critics, cfg.learning_rate)
+            metrics["actor_loss"] = self.actor.climb(
+                mini.obs, self.critics, cfg.learning_rate, self._anchor(self, mini)
+            )
             for follower in self.followers.values():
                 follower.follow(cfg.tau)
         return metrics

@@ -15,12 +15,9 @@ from rl_training.algorithms.off_policy import (
     OffPolicyLoopConfig,
     OffPolicyModelConfig,
     Sampler,
-    random_choices,
 )
 from rl_training.data.replay import Replay
 from rl_training.data.samplers import PrioritizedSampler
-from rl_training.ops.distributions import FORBIDDEN
-from rl_training.ops.value import td_target
 from rl_training.types import Act, Array, Capabilities, Metrics
 
 
@@ -69,12 +66,6 @@ class DQNConfig(OffPolicyConfig):
     max_grad_norm: float = setting(10.0, "Gradients are scaled down to this norm.", gt=0.0, probe=1e-3)
 
 
-def dqn_target(mini: Minibatch, judged: Array, chosen: Array) -> Array:
-    """What the action that was taken turned out to be worth: `judged` `[B, A]` at the `chosen` next actions."""
-    next_value = judged[np.arange(len(mini)), chosen]
-    return td_target(mini.reward, mini.discount, mini.terminated, next_value).astype(np.float32)
-
-
 class DQN(OffPolicyAlgorithm):
     """Q-values by regression on bootstrapped targets; acts greedily but for a share of random actions."""
 
@@ -107,31 +98,19 @@ class DQN(OffPolicyAlgorithm):
 
     def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act:
         rows = self.observer.scaled(obs)
-        mask = self.observer.mask(rows)
-        action = _allowed(self.values.few(rows), mask).argmax(axis=-1)
-        if explore and self.cfg.epsilon > 0.0:
-            strays = self.policy_rng.random(len(obs)) < self.cfg.epsilon
-            if strays.any():
-                action[strays] = random_choices(self.policy_rng, len(obs), self.info.action_size, mask)[strays]
-        return Act(action, carry)
+        return Act(self.values.decide(rows, self.cfg.epsilon, self.policy_rng if explore else None), carry)
 
     def learn(self, mini: Minibatch) -> Metrics:
         cfg, values = self.cfg, self.values
-        judged = values.target(mini.next_obs)
-        choosing = values.online(mini.next_obs) if cfg.double_q else judged
-        chosen = _allowed(choosing, self.observer.mask(mini.next_obs)).argmax(axis=-1)
-        target = dqn_target(mini, judged, chosen)
+        target = values.bootstrap(mini, double_q=cfg.double_q)
         weight = np.ones(len(mini), np.float32) if mini.weight is None else mini.weight
-        loss, value, self.td_errors = values.differentiate(mini.obs, mini.action, target, weight)
+        outcome = values.differentiate(mini.obs, mini.action, target, weight)
+        self.td_errors = outcome.td_error
         norm = values.learner.parameters.clip_grad_norm(cfg.max_grad_norm)
         values.learner.descend(cfg.learning_rate)
         if self.n_updates % cfg.target_update_interval == 0:
             values.follower.follow(cfg.tau)
-        return {"loss": loss, "q_mean": value, "grad_norm": norm}
-
-
-def _allowed(values: Array, mask: Array | None) -> Array:
-    return values if mask is None else np.where(mask, values, FORBIDDEN)
+        return {"loss": outcome.loss, "q_mean": outcome.value, "grad_norm": norm}
 
 
 SPEC = AlgorithmSpec(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,10 +19,14 @@ _PREFIX = "obs_normalizer."
 class Observer:
     """Stored observations in, networks' inputs out. The running statistics are part of the policy's state."""
 
-    def __init__(self, info: SpaceInfo, device: torch.device, *, normalize: bool, clip: float) -> None:
+    def __init__(
+        self, info: SpaceInfo, device: torch.device, *, normalize: bool | Literal["auto"], clip: float
+    ) -> None:
         self.unpack = Unpacker(info)
         self.device = device
         self.normalizer: ObservationNormalizer | None = None
+        if normalize == "auto":
+            normalize = self.unpack.float_shape is not None
         if normalize:
             if self.unpack.float_shape is None:
                 raise UserError("normalize_obs=True: images are scaled to [0, 1] by their network; set it to false")
@@ -43,6 +47,11 @@ class Observer:
         """Let real observations `[N, ...]` move the statistics."""
         if self.normalizer is not None:
             self.normalizer.update(self.unpack.floats(rows))
+
+    def fit(self, rows: Array) -> None:
+        """Take the statistics of a whole dataset `[N, ...]`, for good."""
+        if self.normalizer is not None:
+            self.normalizer.fit(self.unpack.floats(rows))
 
     def arrays(self, rows: Array) -> Any:
         """What a network sees of (scaled) rows: an array, or a mapping of them for a Dict space."""

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import PositiveInt
 from torch import Tensor
 
-from rl_training.algorithms.base import Algorithm, AlgorithmConfig, Context, LoopConfig, ModelConfig, setting
+from rl_training.algorithms.base import Algorithm, AlgorithmConfig, CollectingLoopConfig, Context, ModelConfig, setting
 from rl_training.algorithms.observer import Observer, under
 from rl_training.data.replay import Replay
 from rl_training.data.samplers import PrioritizedSampler, UniformSampler
@@ -21,7 +21,7 @@ from rl_training.types import Array, Metrics, Step
 Sampler = UniformSampler | PrioritizedSampler
 
 
-class OffPolicyLoopConfig(LoopConfig):
+class OffPolicyLoopConfig(CollectingLoopConfig):
     """Some steps of experience into the replay, then the updates that are due for them."""
 
     buffer_size: int = setting(1_000_000, "Transitions that the replay holds.", ge=1, probe=4)
@@ -39,18 +39,25 @@ class OffPolicyModelConfig(ModelConfig):
     activation: Literal["tanh", "relu", "silu", "elu"] = setting("relu", "Activation of hidden layers.", probe="tanh")
 
 
-class OffPolicyConfig(AlgorithmConfig):
-    """Hyperparameters of every off-policy algorithm."""
+class MinibatchConfig(AlgorithmConfig):
+    """Hyperparameters of everything that learns from minibatches of a memory."""
 
     learning_rate: float = setting(3e-4, "Step size of the optimisers.", ge=0.0, report=True)
-    gamma: float = setting(0.99, "Discount factor.", ge=0.0, le=1.0, probe=0.5)
     batch_size: int = setting(256, "Transitions in a minibatch.", ge=1, probe=5)
-    tau: float = setting(0.005, "Share of the new weights when the target networks follow.", ge=0.0, le=1.0, probe=0.5)
-    n_step: int = setting(1, "Rewards that a target sums up before it bootstraps.", ge=1, probe=3)
-    normalize_obs: bool = setting(False, "Scale observations by running mean and deviation.")
+    normalize_obs: bool | Literal["auto"] = setting(
+        False, "Scale observations by mean and deviation; `auto`: where they are numbers, not images.", probe=True
+    )
     obs_clip: float = setting(
         10.0, "Scaled observations stay within this.", gt=0.0, static=True, live_when={"normalize_obs": True}, probe=0.1
     )
+
+
+class OffPolicyConfig(MinibatchConfig):
+    """Hyperparameters of every algorithm that learns values off its policy."""
+
+    gamma: float = setting(0.99, "Discount factor.", ge=0.0, le=1.0, probe=0.5)
+    tau: float = setting(0.005, "Share of the new weights when the target networks follow.", ge=0.0, le=1.0, probe=0.5)
+    n_step: int = setting(1, "Rewards that a target sums up before it bootstraps.", ge=1, probe=3)
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ class Minibatch:
 class OffPolicyAlgorithm(Algorithm):
     """Learns from minibatches of a replay. Subclasses say how; `policy` names the learner that acts."""
 
-    cfg: OffPolicyConfig
+    cfg: MinibatchConfig
     policy: str
     learners: dict[str, Learner]
     followers: dict[str, Follower]
@@ -98,6 +105,12 @@ class OffPolicyAlgorithm(Algorithm):
     def draw(self, sampler: Sampler, count: int) -> tuple[Array, Array | None]:
         """Slots of transitions to learn from, and their weights if they are not drawn evenly."""
         return sampler.draw(self.batch_rng, count, 0.0)
+
+    def gather(self, replay: Replay, index: Array) -> Step:
+        """The transitions of some slots, as its targets want them."""
+        cfg = self.cfg
+        assert isinstance(cfg, OffPolicyConfig)
+        return replay.gather(index, n_step=cfg.n_step, gamma=cfg.gamma)
 
     def judge_draw(self, sampler: Sampler, index: Array) -> None:
         """Tell the sampler what came of the slots that were just learned from."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import Algorithm, AlgorithmConfig, Context, LoopConfig, ModelConfig, setting
+from rl_training.algorithms.base import Algorithm, AlgorithmConfig, CollectingLoopConfig, Context, ModelConfig, setting
 from rl_training.algorithms.observer import Observer, under
 from rl_training.data.rollout import Rollout
 from rl_training.models.encoders import encoder_for
@@ -40,7 +40,7 @@ class ActorCriticModelConfig(ModelConfig):
     )
 
 
-class OnPolicyLoopConfig(LoopConfig):
+class OnPolicyLoopConfig(CollectingLoopConfig):
     """One rollout of `n_steps * num_envs` steps, then one update."""
 
     n_steps: int = setting(256, "Steps of each environment between two updates.", ge=1, probe=8)

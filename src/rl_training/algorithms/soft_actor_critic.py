@@ -11,8 +11,10 @@ import torch
 from pydantic import NonNegativeFloat, field_validator
 from torch import nn
 
-from rl_training.algorithms.actor_critic import Critics, Reduction, SoftActor, build_networks, squashed
+from rl_training.algorithms.actor_critic import build_networks
+from rl_training.algorithms.actors import SoftActor
 from rl_training.algorithms.base import Context, setting
+from rl_training.algorithms.critics import Critics, Reduction
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
 from rl_training.models.learner import Learner
 from rl_training.models.mlp_sac import MLPSACModel
@@ -21,6 +23,8 @@ from rl_training.types import Act, Array, Metrics
 # A goal gives what critics are to regress on, from the slow critics, the minibatch, the next actions and what their
 # log-densities cost.
 Goal = Callable[["SoftActorCritic", Minibatch, Array, Array], Array]
+# A regression is one step of the critics towards that.
+Regression = Callable[["SoftActorCritic", Minibatch, Array], Metrics]
 
 
 class SoftConfig(OffPolicyConfig):
@@ -72,6 +76,12 @@ class LogScalar(nn.Module):
         return math.exp(float(self.log.detach()))
 
 
+def plain_regression(agent: SoftActorCritic, mini: Minibatch, target: Array) -> Metrics:
+    """One step of the critics towards their targets, and nothing else."""
+    loss, mean = agent.critics.fit(mini.obs, mini.action, target, agent.cfg.learning_rate)
+    return {"critic_loss": loss, "q_mean": mean}
+
+
 class SoftActorCritic(OffPolicyAlgorithm):
     """Critics regress on what `goal` says; the actor climbs their `reduction`, minus what its certainty costs."""
 
@@ -86,12 +96,15 @@ class SoftActorCritic(OffPolicyAlgorithm):
         reduction: Reduction,
         policy_delay: Callable[[Any], int] = lambda cfg: 1,
         n_quantiles: int = 1,
+        regress: Regression | None = None,
+        actor_rate: Callable[[Any], float] = lambda cfg: float(cfg.learning_rate),
     ) -> None:
         super().__init__(context)
         size = self.info.action_size
         networks = build_networks(context, MLPSACModel, actor_outputs=2 * size, n_quantiles=n_quantiles)
         self.actor, self.critics = SoftActor(networks, self.observer), Critics(networks, self.observer)
         self.goal, self._reduction, self._policy_delay = goal, reduction, policy_delay
+        self._regress, self._actor_rate = regress or plain_regression, actor_rate
         self.learners = {"actor": self.actor.learner, "critic": self.critics.learner}
         self.followers = {"critic": self.critics.follower}
         self._learned: LogScalar | None = None
@@ -111,12 +124,7 @@ class SoftActorCritic(OffPolicyAlgorithm):
         return super().current(name)
 
     def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act:
-        raw = self.actor.raw(self.observer.scaled(obs))
-        size = self.info.action_size
-        if not explore:
-            return Act(np.tanh(raw[:, :size]), carry)
-        noise = self.policy_rng.standard_normal((len(raw), size), dtype=np.float32)
-        return Act(squashed(raw, noise)[0], carry)
+        return Act(self.actor.decide(self.observer.scaled(obs), self.policy_rng if explore else None), carry)
 
     def learn(self, mini: Minibatch) -> Metrics:
         cfg, size = self.cfg, (len(mini), self.info.action_size)
@@ -124,8 +132,7 @@ class SoftActorCritic(OffPolicyAlgorithm):
         noise = self.batch_rng.standard_normal(size, dtype=np.float32)
         next_action, next_log_prob = self.actor.sample(mini.next_obs, noise)
         target = self.goal(self, mini, next_action, ent_coef * next_log_prob)
-        critic_loss, q_mean = self.critics.fit(mini.obs, mini.action, target, cfg.learning_rate)
-        metrics = {"critic_loss": critic_loss, "q_mean": q_mean}
+        metrics = self._regress(self, mini, target)
         if self.n_updates % self._policy_delay(cfg) == 0:
             noise = self.batch_rng.standard_normal(size, dtype=np.float32)
             metrics |= self._improve(mini, noise, ent_coef)
@@ -133,11 +140,11 @@ class SoftActorCritic(OffPolicyAlgorithm):
         return metrics
 
     def _improve(self, mini: Minibatch, noise: Array, ent_coef: float) -> Metrics:
-        rate = self.cfg.learning_rate
+        rate = self._actor_rate(self.cfg)
         loss, log_prob = self.actor.climb(mini.obs, noise, self.critics, self._reduction, ent_coef, rate)
         if self._learned is not None:
             # The gradient of -log(ent_coef) (log pi + target), which raises it while the entropy is too low.
             learner = self.learners["ent_coef"]
             learner.parameters.grad.fill_(-(log_prob + self._target_entropy))
-            learner.descend(rate)
+            learner.descend(self.cfg.learning_rate)
         return {"actor_loss": loss, "entropy": -log_prob}

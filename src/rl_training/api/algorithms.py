@@ -238,3 +238,33 @@ class TQC(Agent):
     """Truncated quantile critics."""
 
     algo = "tqc"
+
+
+class BC(Agent):
+    """Behaviour cloning."""
+
+    algo = "bc"
+
+
+class AWAC(Agent):
+    """Advantage-weighted actor-critic."""
+
+    algo = "awac"
+
+
+class IQL(Agent):
+    """Implicit Q-learning."""
+
+    algo = "iql"
+
+
+class CQL(Agent):
+    """Conservative Q-learning."""
+
+    algo = "cql"
+
+
+class TD3BC(Agent):
+    """TD3 whose actor stays near the data."""
+
+    algo = "td3_bc"

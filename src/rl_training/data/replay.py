@@ -86,6 +86,13 @@ class Replay:
             self._counts += 1
         return Change(np.arange(start, stop), _NONE)
 
+    def fill(self, columns: Mapping[str, Array]) -> None:
+        """Take transitions in time order, as many as there is room for, in place of all that there were."""
+        for name, column in self._store.items():
+            column[:] = columns[name]
+        self._rows.touch(0, self.capacity)
+        self._heads[:], self._counts[:], self._even = 0, self._positions, True
+
     def _add_rows(self, step: Step, envs: Array) -> Change:
         slots = self._slots_at(self._heads[envs], envs)
         for name, column in self._store.items():
@@ -133,6 +140,16 @@ class Replay:
         if self._even:
             return _NONE
         return np.flatnonzero(index // self.num_envs >= self._counts[index % self.num_envs])
+
+    def histories(self) -> list[Array]:
+        """For every environment the slots that can be drawn, from the oldest to the newest."""
+        positions = np.arange(self._positions)
+        found = []
+        for env, head in enumerate(self._heads):
+            slots = self._slots_at(head + positions, np.asarray(env))
+            slots = slots[slots < self._draw_bound()]
+            found.append(np.delete(slots, self._refused(slots)))
+        return found
 
     def gather(self, index: Array, *, n_step: int = 1, gamma: float) -> Step:
         """The transitions of some slots, `[N, ...]`, valid until the next call.
@@ -321,6 +338,13 @@ class FrameReplay(Replay):
 
     def _progress(self) -> dict[str, tuple[Array, int]]:
         return super()._progress() | {"ages": (self._ages, self.frame_stack - 1)}
+
+
+def replay_of(info: SpaceInfo, **columns: Array) -> Replay:
+    """A replay that is full of given transitions, in time order: a column `[N, ...]` for each field of a `Step`."""
+    replay = Replay(info, 1, len(columns["reward"]))
+    replay.fill(columns)
+    return replay
 
 
 def _kind(info: SpaceInfo, frame_stack: int) -> type[Replay]:

@@ -185,7 +185,7 @@ def _check_part(kind: type[ConfigPart], given: dict[str, Any], problems: list[st
     try:
         return kind.model_validate(given)
     except ValidationError as error:
-        problems += [explain(kind, details) for details in error.errors()]
+        problems += explain(kind, error.errors())
         # Only read for the schedules' base values, so that their mistakes are reported along with these.
         wrong = {details["loc"][0] for details in error.errors() if details["loc"]}
         return kind.model_construct(**{key: value for key, value in given.items() if key not in wrong})

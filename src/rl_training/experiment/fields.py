@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -13,6 +14,8 @@ from rl_training.experiment.settings import EarlyStoppingRule, Expected, RunConf
 
 SUFFIXES = ("_schedule", "_warmup_steps")
 _LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+# What pydantic adds to the place of a mistake where several kinds of values are allowed.
+_ALTERNATIVE = re.compile(r"bool|str|int|float|constrained-\w+|literal\[.*\]")
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "dict": "a mapping"}
 
 
@@ -112,8 +115,18 @@ def _kind(annotation: Any) -> str:
     return getattr(annotation, "__name__", str(annotation))
 
 
-def explain(part: type[ConfigPart], details: Mapping[str, Any]) -> str:
-    """One of pydantic's complaints as one line: the key, the value, what is allowed, the nearest right name."""
+def explain(part: type[ConfigPart], complaints: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Pydantic's complaints as a line for each mistake: those of all alternatives of a value are one."""
+    lines: dict[tuple[Any, ...], str] = {}
+    for details in complaints:
+        place = tuple(item for item in details["loc"] if not _ALTERNATIVE.fullmatch(str(item)))
+        line = _explain_one(part, {**details, "loc": place})
+        lines[place] = f"{lines[place]}, or {line.split(': must be ')[-1]}" if place in lines else line
+    return list(lines.values())
+
+
+def _explain_one(part: type[ConfigPart], details: Mapping[str, Any]) -> str:
+    """The key, the value, what is allowed, the nearest right name."""
     location = [item for item in details["loc"] if item != "return_"]
     kind, context, value = details["type"], details.get("ctx", {}), details.get("input")
     key = ".".join(str(item) for item in location)

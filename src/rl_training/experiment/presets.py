@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,3 +25,8 @@ def read_preset(name: str) -> dict[str, Any]:
 
     path = preset_path(name)
     return dict(yaml.safe_load(path.read_text())) if path is not None else {}
+
+
+def preset_steps(preset: Mapping[str, Any]) -> int:
+    """How long a preset runs, by either name of that setting."""
+    return int(preset["total_updates"] if "total_updates" in preset else preset["total_timesteps"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_training.experiment.references import is_reference, resolve_reference
-from rl_training.types import Capabilities, UserError
+from rl_training.types import ActionKind, Capabilities, UserError
 
 if TYPE_CHECKING:
     from rl_training.algorithms.base import AlgorithmSpec
@@ -36,6 +36,11 @@ def _off_policy(name: str, summary: str, capabilities: Capabilities = _CONTINUOU
     return Entry(f"rl_training.algorithms.{name}:SPEC", "off_policy", summary, capabilities)
 
 
+def _offline(name: str, summary: str, *actions: ActionKind) -> Entry:
+    able = Capabilities(observations=_ANY.observations, actions=actions, offline=True)
+    return Entry(f"rl_training.algorithms.{name}:SPEC", "offline", summary, able)
+
+
 REGISTRY: dict[str, Entry] = {
     "ppo": Entry("rl_training.algorithms.ppo:SPEC", "on_policy", "Proximal policy optimisation", _ANY),
     "a2c": Entry("rl_training.algorithms.a2c:SPEC", "on_policy", "Advantage actor-critic", _ANY),
@@ -45,6 +50,11 @@ REGISTRY: dict[str, Entry] = {
     "sac": _off_policy("sac", "Soft actor-critic"),
     "redq": _off_policy("redq", "Randomized ensembled double Q-learning"),
     "tqc": _off_policy("tqc", "Truncated quantile critics"),
+    "bc": _offline("bc", "Behaviour cloning", "continuous", "discrete"),
+    "awac": _offline("awac", "Advantage-weighted actor-critic", "continuous"),
+    "iql": _offline("iql", "Implicit Q-learning", "continuous"),
+    "cql": _offline("cql", "Conservative Q-learning", "continuous", "discrete"),
+    "td3_bc": _offline("td3_bc", "TD3 whose actor stays near the data", "continuous"),
 }
 
 

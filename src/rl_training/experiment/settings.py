@@ -81,11 +81,18 @@ class RunConfig(ConfigPart):
     )
     num_envs: int = setting(8, "Environments that are stepped together.", ge=1)
     seed: int = setting(0, "Seed of everything random in the run.", ge=0)
-    total_timesteps: int = setting(100_000, "Environment steps of the run.", ge=1)
+    total_timesteps: int = setting(
+        100_000, "Environment steps of the run; updates, where it learns offline.", aliases=["total_updates"], ge=1
+    )
     eval_interval: int | None = setting(
         None, "Evaluate whenever this many steps have passed; at the end if null.", ge=1
     )
     eval_episodes: int = setting(10, "Episodes of an evaluation, with seeds that never change.", ge=1)
+    bc_baseline_updates: int = setting(
+        5_000,
+        "Updates of a behaviour-cloning policy that an offline run is compared with, at most its own; 0 for none.",
+        ge=0,
+    )
     early_stopping: tuple[EarlyStoppingRule, ...] = setting((), "A rule that ends the run early, or a list of them.")
     checkpoint_interval: int = setting(25_000, "Save whenever this many steps have passed.", ge=1)
     keep_checkpoints: int = setting(3, "How many checkpoints are kept, beside the best one.", ge=2)

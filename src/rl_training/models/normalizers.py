@@ -11,6 +11,8 @@ from torch import Tensor
 from rl_training.ops.kernels.returns import running_returns_kernel
 from rl_training.types import Array
 
+_WIDER = 1e-3
+
 
 class RunningMoments:
     """Mean and variance of everything seen so far, merged batch by batch (Chan et al. 1979)."""
@@ -59,6 +61,14 @@ class ObservationNormalizer:
     def update(self, obs: Array) -> None:
         """Take in rows `[N, *shape]`."""
         self.moments.update(obs)
+        self._refresh()
+
+    def fit(self, obs: Array) -> None:
+        """Take the scale of a whole dataset `[N, *shape]` for good, a little wider, as Fujimoto and Gu (2021) do it."""
+        self.moments = RunningMoments(self.moments.mean.shape)
+        self.moments.update(obs)
+        # A column that hardly varies in the data may vary elsewhere.
+        self.moments.var = (np.sqrt(self.moments.var) + _WIDER) ** 2
         self._refresh()
 
     def __call__(self, obs: Array) -> Array:

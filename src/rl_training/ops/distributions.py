@@ -133,10 +133,15 @@ def squashed_sample(params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     return raw.tanh(), (-0.5 * noise.square() - log_std - LOG_SQRT_2PI - _log_slope(raw)).sum(dim=-1)
 
 
+def before_squashing(action: Tensor) -> Tensor:
+    """What tanh makes actions in [-1, 1] of; the ends of the interval are moved inside by 1e-6."""
+    return action.clamp(-_ALMOST_ONE, _ALMOST_ONE).atanh()
+
+
 def squashed_log_prob(params: Tensor, action: Tensor) -> Tensor:
-    """The log-density `[B]` of given actions in [-1, 1]; the ends of the interval are moved inside by 1e-6."""
+    """The log-density `[B]` of given actions in [-1, 1]."""
     mean, log_std = _mean_and_log_std(params)
-    raw = action.clamp(-_ALMOST_ONE, _ALMOST_ONE).atanh()
+    raw = before_squashing(action)
     noise = (raw - mean) * torch.exp(-log_std)
     return (-0.5 * noise.square() - log_std - LOG_SQRT_2PI - _log_slope(raw)).sum(dim=-1)
 
@@ -149,6 +154,12 @@ def _mean_and_log_std(params: Tensor) -> tuple[Tensor, Tensor]:
 def _log_slope(raw: Tensor) -> Tensor:
     """log(1 - tanh(raw)^2), in a form that stays exact where tanh is 1."""
     return 2.0 * (math.log(2.0) - raw - torch.nn.functional.softplus(-2.0 * raw))
+
+
+def gaussian_log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
+    """The log-density `[B]` of actions `[B, A]` of a Gaussian with log deviations `[A]`."""
+    noise = (action - mean) * torch.exp(-log_std)
+    return -(0.5 * noise.square() + log_std + LOG_SQRT_2PI).sum(dim=-1)
 
 
 def action_distribution(info: SpaceInfo) -> Categorical | MultiCategorical | DiagonalGaussian:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -16,6 +18,32 @@ def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, clip_coef: float) 
 def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
     """The likelihood-ratio gradient of the return, to be minimised."""
     return -(log_prob * advantage).mean()
+
+
+def imitation_loss(log_prob: Tensor, weight: Tensor) -> Tensor:
+    """How unlikely the actions of others are under a policy, each as important as its weight."""
+    return -(weight * log_prob).mean()
+
+
+def squared_imitation_loss(action: Tensor, wanted: Tensor, weight: Tensor) -> Tensor:
+    """How far actions `[B, A]` are from the wanted ones: the weighted mean of squares, over samples and dimensions."""
+    return (weight * (action - wanted).square().mean(dim=-1)).mean()
+
+
+def advantage_weights(advantage: Tensor, temperature: float, max_weight: float) -> Tensor:
+    """exp(advantage / temperature), at most `max_weight`: how much an action deserves to be repeated."""
+    # The limit is on the exponent, so that nothing overflows on the way.
+    return (advantage / temperature).clamp(max=math.log(max_weight)).exp()
+
+
+def softmax_weights(advantage: Tensor, temperature: float) -> Tensor:
+    """The same, in proportion to the other samples of the batch: the mean weight is 1."""
+    return (advantage / temperature).softmax(dim=0) * len(advantage)
+
+
+def effective_share(weight: Tensor) -> Tensor:
+    """The share of samples that would do the work of weighted ones: 1 where all weights are equal, 1/B for one."""
+    return weight.sum().square() / weight.square().sum() / len(weight)
 
 
 def approximate_kl(log_ratio: Tensor) -> Tensor:

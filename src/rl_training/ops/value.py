@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -28,6 +30,23 @@ def td_target(reward: Array, discount: Array, terminated: Array, next_value: Arr
 def ensemble_value_loss(value: Tensor, target: Tensor) -> Tensor:
     """Half the mean squared error of every critic `[critics, B]`, summed over them."""
     return 0.5 * (value - target).square().mean(dim=-1).sum()
+
+
+def expectile_loss(value: Tensor, target: Tensor, expectile: float) -> Tensor:
+    """|expectile - 1(u < 0)| u^2 of u = target - value, averaged (Kostrikov et al. 2022, eq. 5)."""
+    error = target - value
+    weight = torch.where(error < 0.0, 1.0 - expectile, expectile)
+    return (weight * error.square()).mean()
+
+
+def conservative_gap(value: Tensor, sampled: Tensor, log_density: Tensor) -> Tensor:
+    """log of the integral of exp Q over actions, minus Q of the data's, for every critic (Kumar et al. 2020, eq. 4).
+
+    `value` is `[critics, B]`; `sampled` `[critics, B, S]` are the values of actions that were drawn with densities
+    `exp(log_density)` `[B, S]`, of which the integral is estimated by importance sampling. Gives `[critics]`.
+    """
+    estimate = (sampled - log_density).logsumexp(dim=-1) - math.log(sampled.shape[-1])
+    return (estimate - value).mean(dim=-1)
 
 
 def weighted_huber_loss(value: Tensor, target: Tensor, weight: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 
     from rl_training.runtime.run import Run
 
-# What every evaluation says; the last is added by `Evaluate`.
-EVALUATION_METRICS = (*Evaluation(returns=(0.0,), lengths=(1,)).metrics(), "eval_return_best")
+# What every evaluation says; the last two are added by `Evaluate`.
+EVALUATION_METRICS = (
+    *Evaluation(returns=(0.0,), lengths=(1,)).metrics(),
+    "eval_return_best",
+    "eval_return_last5_mean",
+)
+_LAST = 5
 
 
 class Callback:
@@ -30,7 +35,7 @@ class Callback:
         """After every step of the loop."""
 
     def on_eval(self, run: Run, metrics: Metrics) -> None:
-        """After every evaluation."""
+        """After every evaluation; what is added to its metrics is logged with them."""
 
     def on_log(self, run: Run, row: Metrics) -> None:
         """After every row of metrics that the run writes down; the clock is its `step`."""
@@ -74,6 +79,7 @@ class Evaluate(Callback):
         self.episodes = episodes
         self.last_step = -1
         self.best: float | None = None
+        self.last: deque[float] = deque(maxlen=_LAST)
 
     def on_step(self, run: Run, metrics: Metrics) -> None:
         if crossed(run.previous_steps, run.steps, self.interval):
@@ -89,13 +95,16 @@ class Evaluate(Callback):
         if self.best is None or metrics["eval_return_mean"] > self.best:
             self.best = metrics["eval_return_mean"]
             run.best_step = run.steps
-        run.record_evaluation(metrics | {"eval_return_best": self.best})
+        self.last.append(metrics["eval_return_mean"])
+        summary = {"eval_return_best": self.best, "eval_return_last5_mean": sum(self.last) / len(self.last)}
+        run.record_evaluation(metrics | summary)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"last_step": self.last_step, "best": self.best}
+        return {"last_step": self.last_step, "best": self.best, "last": list(self.last)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.last_step, self.best = state["last_step"], state["best"]
+        self.last.extend(state.get("last", ()))
 
 
 class EarlyStopping(Callback):

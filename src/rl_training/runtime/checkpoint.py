@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
+from rl_training.algorithms.base import Algorithm
 from rl_training.runtime.chunk_files import (
     MEMORY_FOLDER,
     Chunks,
@@ -233,3 +234,13 @@ def _read(file: Path, load: Any) -> Any:
         return load(file)
     except (OSError, RuntimeError, EOFError, ValueError, KeyError, SafetensorError, pickle.UnpicklingError) as error:
         raise unreadable(file, str(error).strip().split("\n")[0][:120]) from None
+
+
+def fitting_policy(policy: Mapping[str, Tensor], algorithm: Algorithm, path: Path) -> Mapping[str, Tensor]:
+    """The policy's tensors, if they are those of the network that its config builds."""
+    wanted = {name: tuple(tensor.shape) for name, tensor in algorithm.policy_state().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in policy.items()}
+    if wanted != found:
+        wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+        raise UserError(f"{str(path)!r}: does not fit the network of its config ({wrong[0]} differs)")
+    return policy

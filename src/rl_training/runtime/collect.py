@@ -22,6 +22,28 @@ _EPISODE_WINDOW = 100
 EPISODE_METRICS = ("episode_return_mean", "episode_length_mean")
 
 
+class Idle:
+    """Stands in for a collector where nothing is gathered: of its environment only the spaces are known."""
+
+    exact = True
+
+    def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
+        self.envs = envs
+
+    def start(self) -> None:
+        """No episode begins."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """In the form of a collector's, so that a checkpoint without it is known to be damaged."""
+        return {"steps": 0, "raw": [], "keeper": {}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """There is nothing to bring back."""
+
+    def close(self) -> None:
+        self.envs.close()
+
+
 class Collector:
     """The environments of a run between two steps: what they show now, and the returns of their episodes.
 

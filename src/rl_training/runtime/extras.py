@@ -11,6 +11,7 @@ from rl_training.types import UserError
 EXTRAS = {
     "atari": "ale-py",
     "box2d": "box2d",
+    "minari": "h5py",
     "mujoco": "mujoco",
     "plot": "matplotlib",
     "tensorboard": "tensorboard",

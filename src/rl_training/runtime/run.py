@@ -19,7 +19,8 @@ from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback, EarlyStopping, Log, Save, named
 from rl_training.runtime.checkpoint import Checkpoint, point, pointed, prune, write_checkpoint
 from rl_training.runtime.chunk_files import MEMORY_FOLDER, load_memory, memory_of
-from rl_training.runtime.collect import Collector
+from rl_training.runtime.collect import Collector, Idle
+from rl_training.runtime.continuation import take_over
 from rl_training.runtime.evaluate import Evaluation, Evaluator
 from rl_training.runtime.lock import hold
 from rl_training.runtime.rng import restore_streams, streams_state, untouched
@@ -86,7 +87,7 @@ class Run:
         info: SpaceInfo,
         algorithm: Algorithm,
         loop: Loop,
-        collector: Collector,
+        collector: Collector | Idle,
         evaluator: Evaluator,
         streams: Mapping[str, Any],
         callbacks: Sequence[Callback],
@@ -109,7 +110,7 @@ class Run:
         self.folder: RunFolder | None = None
         self.checkpoint: Path | None = None
         self._collector = collector
-        self._evaluator = evaluator
+        self.evaluator = evaluator
         self.streams = streams
         self._seconds_before = 0.0
         self._metrics_length = 0
@@ -148,7 +149,10 @@ class Run:
         return self.stop_reason == INTERRUPTED
 
     def start(self) -> None:
-        """Begin the first episodes."""
+        """Begin the first episodes, from where another run had come if the config says so."""
+        origin = getattr(self.config.loop, "start_from", None)
+        if origin is not None:
+            take_over(self.algorithm, self.loop, self.config, origin)
         self._collector.start()
 
     def start_clock(self) -> None:
@@ -228,7 +232,7 @@ class Run:
             self.callbacks = before
 
     def evaluate(self, episodes: int) -> Evaluation:
-        return self._evaluator(self.algorithm.act, whole_number("num_episodes", episodes))
+        return self.evaluator(self.algorithm.act, whole_number("num_episodes", episodes))
 
     def record_evaluation(self, metrics: Metrics) -> None:
         self.eval_metrics, self.evaluated_now = metrics, True
@@ -390,4 +394,4 @@ class Run:
     def close(self) -> None:
         self.unlock()
         self._collector.close()
-        self._evaluator.close()
+        self.evaluator.close()

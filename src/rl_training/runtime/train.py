@@ -6,20 +6,23 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
+from gymnasium.vector import VectorEnv
 from threadpoolctl import threadpool_limits
 
-from rl_training.algorithms.base import Context, ModelConfig
+from rl_training.algorithms.base import Algorithm, CollectingLoopConfig, Context, ModelConfig
+from rl_training.data.dataset import OfflineDataset
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.references import resolve_reference, unfitting_call
-from rl_training.experiment.registry import capable
+from rl_training.experiment.registry import REGISTRY, capable
 from rl_training.runtime.arguments import callback_list
 from rl_training.runtime.callbacks import Callback, Log, Save
-from rl_training.runtime.collect import Collector
+from rl_training.runtime.collect import Collector, Idle
 from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.envs import EnvFactory, EnvMaker
 from rl_training.runtime.evaluate import Evaluator
@@ -27,7 +30,7 @@ from rl_training.runtime.loggers import build_loggers
 from rl_training.runtime.loops import LOOPS
 from rl_training.runtime.rng import make_streams
 from rl_training.runtime.run import COMPLETED, INTERRUPTED, WALL_CLOCK, Interrupted, Loop, Run, TrainResult
-from rl_training.types import SpaceInfo, UserError
+from rl_training.types import SpaceInfo, Streams, UserError
 
 __all__ = [
     "COMPLETED",
@@ -39,6 +42,7 @@ __all__ = [
     "Run",
     "TrainResult",
     "build",
+    "build_policy",
     "run",
     "train",
 ]
@@ -49,39 +53,72 @@ AnyConfig = Config | Mapping[str, Any] | str | Path
 def build(config: Config, *, env_factory: EnvFactory | None = None, callbacks: Sequence[Callback] = ()) -> Run:
     """Everything a run needs, in memory: the last place where a mistake in a config can surface."""
     controls, loggers = build_control_callbacks(config), build_loggers(config.run.loggers)
-    torch.set_num_threads(config.run.threads)
-    threadpool_limits({"openblas": 1})  # NumPy's own threads crawl: several threads are torch's
-    streams = make_streams(config.run.seed)
-    maker = EnvMaker(config.run, config.loop, env_factory)
     users = [*(_callback(reference) for reference in config.run.callbacks), *callback_list("callbacks", callbacks)]
-    factory = None if config.model.model == "auto" else _model_factory(config.model.model)
-    envs = maker.masking(maker.vector(config.run.num_envs))
+    num_envs = config.run.num_envs if config.loop.collects else 1
+    policy = build_policy(config, num_envs=num_envs, env_factory=env_factory)
     with ExitStack() as on_failure:
-        on_failure.callback(envs.close)
-        info = maker.describe(envs)
-        _check_capabilities(config, info)
-        context = Context(
-            info,
-            config.algorithm,
-            config.model,
-            config.run.num_envs,
-            _device(config.run.device, info),
-            streams,
-            factory,
-            config.run.engine,
-        )
-        algorithm = config.spec.build(context)
-        collector = Collector(envs, info, streams["env"], reward_clip=config.loop.reward_clip)
-        loop = resolve_reference(LOOPS[config.spec.family], key="family")(algorithm, collector, config.loop)
+        on_failure.callback(policy.close)
+        collector = _collector(config, policy)
+        loop = resolve_reference(LOOPS[config.spec.family], key="family")(policy.algorithm, collector, config)
         on_failure.pop_all()
     ordered = [
+        *_comparisons(config, getattr(loop, "dataset", None)),
         *controls,
         *users,
         *loggers,
         Log(config.run.log_interval),
         Save(config.run.checkpoint_interval),
     ]
-    return Run(config, info, algorithm, loop, collector, Evaluator(maker.judged, info), streams, ordered)
+    return Run(config, policy.info, policy.algorithm, loop, collector, policy.evaluator, policy.streams, ordered)
+
+
+def _comparisons(config: Config, dataset: OfflineDataset | None) -> list[Callback]:
+    if dataset is None:
+        return []
+    from rl_training.runtime.baselines import Comparison
+
+    return [Comparison(dataset, config.run.bc_baseline_updates)]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """An algorithm with environments to see the spaces of, and to be judged in."""
+
+    algorithm: Algorithm
+    info: SpaceInfo
+    envs: VectorEnv[Any, Any, Any]
+    evaluator: Evaluator
+    streams: Streams
+
+    def close(self) -> None:
+        self.envs.close()
+        self.evaluator.close()
+
+
+def build_policy(config: Config, *, num_envs: int = 1, env_factory: EnvFactory | None = None) -> Policy:
+    """What acts, without what it learns from."""
+    torch.set_num_threads(config.run.threads)
+    threadpool_limits(1, user_api="blas")  # NumPy's own threads crawl: several threads are torch's
+    streams = make_streams(config.run.seed)
+    maker = EnvMaker(config.run, config.loop, env_factory)
+    factory = None if config.model.model == "auto" else _model_factory(config.model.model)
+    envs = maker.masking(maker.vector(num_envs))
+    with ExitStack() as on_failure:
+        on_failure.callback(envs.close)
+        info = maker.describe(envs)
+        _check_capabilities(config, info)
+        device = _device(config.run.device, info)
+        context = Context(info, config.algorithm, config.model, num_envs, device, streams, factory, config.run.engine)
+        algorithm = config.spec.build(context)
+        on_failure.pop_all()
+    return Policy(algorithm, info, envs, Evaluator(maker.judged, info), streams)
+
+
+def _collector(config: Config, policy: Policy) -> Collector | Idle:
+    loop = config.loop
+    if not isinstance(loop, CollectingLoopConfig) or not loop.collects:
+        return Idle(policy.envs)
+    return Collector(policy.envs, policy.info, policy.streams["env"], reward_clip=loop.reward_clip)
 
 
 def _model_factory(reference: str) -> Callable[[SpaceInfo, ModelConfig], torch.nn.Module]:
@@ -122,7 +159,12 @@ def _check_capabilities(config: Config, info: SpaceInfo) -> None:
         ("actions", info.action_kind, able.actions),
     ):
         if kind not in allowed:
-            others = [name for name in capable(info.obs_kind, info.action_kind) if name != config.spec.name]
+            # Who has a dataset wants to learn from it; who has none cannot.
+            others = [
+                name
+                for name in capable(info.obs_kind, info.action_kind)
+                if name != config.spec.name and REGISTRY[name].capabilities.offline == able.offline
+            ]
             advice = f"; {' or '.join(others)} can" if others else ""
             raise UserError(
                 f"algo={config.run.algo!r}: cannot work with the {kind} {what} of {config.run.env_id}, only with "

@@ -15,15 +15,18 @@ from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.manager import RunFolder, versions
 from rl_training.experiment.settings import Expected
+from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoint import find_checkpoint, read_checkpoint, read_meta
+from rl_training.runtime.checkpoint import find_checkpoint, fitting_policy, read_checkpoint, read_meta
 from rl_training.runtime.envs import EnvFactory
-from rl_training.runtime.train import INTERRUPTED, Run, TrainResult, build
+from rl_training.runtime.train import INTERRUPTED, Run, TrainResult, build, build_policy
 from rl_training.runtime.train import run as run_training
 from rl_training.types import Metrics, UserError
 
 # What a run is cannot change when it goes on; what is written about it, its length and its rates can.
 _FIXED = ("algo", "env_id", "env_kwargs", "vectorization", "num_envs", "seed")
+# What was learned from may have moved; whether it is still the same is checked when it is read.
+_MOVABLE = ("dataset", "start_from")
 
 
 def evaluate_checkpoint(
@@ -37,27 +40,15 @@ def evaluate_checkpoint(
     """Judge the policy of a run or a checkpoint, on the episodes that every evaluation uses."""
     found = find_checkpoint(path, which)
     checkpoint = read_checkpoint(found, policy_only=True)
-    # Of the run, only the policy is needed: no loggers, no callbacks, one environment to see the spaces of, no replay.
-    saved = checkpoint.meta["config"]
-    least: dict[str, Any] = {"loggers": (), "callbacks": (), "num_envs": 1, "vectorization": "sync", "buffer_size": 1}
-    config = load_config(saved, device=device, **{key: value for key, value in least.items() if key in saved})
-    run = build(config, env_factory=env_factory)
+    config = load_config(checkpoint.meta["config"], device=device)
+    judged = build_policy(config, env_factory=env_factory)
     try:
-        run.algorithm.load_policy_state(_fitting(checkpoint.policy, run, found))
-        metrics = run.evaluate(run.config.run.eval_episodes if num_episodes is None else num_episodes).metrics()
+        judged.algorithm.load_policy_state(fitting_policy(checkpoint.policy, judged.algorithm, found))
+        episodes = config.run.eval_episodes if num_episodes is None else num_episodes
+        metrics = judged.evaluator(judged.algorithm.act, whole_number("num_episodes", episodes)).metrics()
     finally:
-        run.close()
+        judged.close()
     return {"step": float(checkpoint.meta["step"])} | metrics
-
-
-def _fitting(policy: dict[str, torch.Tensor], run: Run, path: Path) -> dict[str, torch.Tensor]:
-    """The policy's tensors, if they are those of the network that its config builds."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in run.algorithm.policy_state().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in policy.items()}
-    if wanted != found:
-        wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
-        raise UserError(f"{str(path)!r}: does not fit the network of its config ({wrong[0]} differs)")
-    return policy
 
 
 def restore(
@@ -85,7 +76,7 @@ def restore(
     changes = _changes(saved, config)
     run = build(config, env_factory=env_factory, callbacks=callbacks)
     try:
-        _fitting(checkpoint.policy, run, found)
+        fitting_policy(checkpoint.policy, run.algorithm, found)
         run.load(checkpoint)
     except BaseException:
         run.close()
@@ -114,8 +105,9 @@ def _changes(saved: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]
         setting = settings.get(key)
         fixed = key in _FIXED or (
             setting is not None
-            and (setting.part in ("loop", "model") or setting.static or setting.kind == "bool")
+            and (setting.part in ("loop", "model") or setting.static or setting.kind.startswith("bool"))
             and setting.part != "run"
+            and key not in _MOVABLE
         )
         if fixed:
             raise _kept(key, old, new)

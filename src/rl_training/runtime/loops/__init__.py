@@ -1,8 +1,9 @@
-"""One loop per family, by its name."""
+"""One loop per family: the function that makes it, by the family's name."""
 
 from __future__ import annotations
 
 LOOPS = {
-    "on_policy": "rl_training.runtime.loops.on_policy:OnPolicyLoop",
-    "off_policy": "rl_training.runtime.loops.off_policy:OffPolicyLoop",
+    "on_policy": "rl_training.runtime.loops.on_policy:make",
+    "off_policy": "rl_training.runtime.loops.off_policy:make",
+    "offline": "rl_training.runtime.loops.offline:make",
 }

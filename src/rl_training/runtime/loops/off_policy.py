@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +10,10 @@ import numpy as np
 
 from rl_training.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyLoopConfig
 from rl_training.data.replay import make_replay
+from rl_training.experiment.config import Config
 from rl_training.runtime.collect import Collector
-from rl_training.types import Metrics, Step
+from rl_training.runtime.loops.latest import Latest
+from rl_training.types import Array, Metrics, Step
 
 
 class OffPolicyLoop:
@@ -41,7 +43,7 @@ class OffPolicyLoop:
         gathered = []
         while self.steps - before < self.config.train_every:
             gathered.append(self._gather())
-        self.algorithm.observe(gathered)
+        self._observe(gathered)
         refresh(self.steps)
         with np.errstate(over="ignore", invalid="ignore"):  # the driver refuses metrics that are no numbers
             self.latest.metrics |= self._learn(self._due(self.steps) - self._due(before))
@@ -53,14 +55,21 @@ class OffPolicyLoop:
         return int(max(0, steps - self.config.learning_starts) * self.config.updates_per_step)
 
     def _gather(self) -> Step:
+        step = self.collector.step(self._choose())
+        self._remember(step)
+        return step
+
+    def _choose(self) -> Array:
         collector, algorithm = self.collector, self.algorithm
         if self.steps < self.config.learning_starts:
-            action = algorithm.random_actions(collector.obs)
-        else:
-            action = algorithm.act(collector.obs, explore=True).action
-        step = collector.step(action)
+            return algorithm.random_actions(collector.obs)
+        return algorithm.act(collector.obs, explore=True).action
+
+    def _remember(self, step: Step) -> None:
         self.sampler.changed(self.replay.add(step))
-        return step
+
+    def _observe(self, steps: Sequence[Step]) -> None:
+        self.algorithm.observe(steps)
 
     def _learn(self, updates: int) -> Metrics:
         """Make so many updates; gives the metrics of the last ones."""
@@ -69,7 +78,7 @@ class OffPolicyLoop:
         for start in range(0, updates, algorithm.drawn_together):
             count = min(algorithm.drawn_together, updates - start)
             index, weight = algorithm.draw(self.sampler, count * cfg.batch_size)
-            batch = self.replay.gather(index, n_step=cfg.n_step, gamma=cfg.gamma)
+            batch = algorithm.gather(self.replay, index)
             if weight is not None:
                 batch = replace(batch, extras={**batch.extras, "weight": weight})
             metrics = algorithm.update(batch)
@@ -82,14 +91,7 @@ class OffPolicyLoop:
             self.collector.broken[:] = False
 
 
-class Latest:
-    """The metrics of the latest updates, for the steps that make none."""
-
-    def __init__(self) -> None:
-        self.metrics: Metrics = {}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"metrics": self.metrics}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.metrics = dict(state["metrics"])
+def make(algorithm: OffPolicyAlgorithm, collector: Collector, config: Config) -> OffPolicyLoop:
+    """The loop of a config."""
+    assert isinstance(config.loop, OffPolicyLoopConfig)
+    return OffPolicyLoop(algorithm, collector, config.loop)

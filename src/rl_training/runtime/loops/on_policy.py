@@ -9,6 +9,7 @@ import numpy as np
 
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyLoopConfig
 from rl_training.data.rollout import Rollout
+from rl_training.experiment.config import Config
 from rl_training.runtime.collect import Collector
 from rl_training.types import Metrics
 
@@ -45,3 +46,9 @@ class OnPolicyLoop:
         with np.errstate(over="ignore", invalid="ignore"):  # the driver refuses metrics that are no numbers
             learned = algorithm.update(rollout) if rollout.real.any() else {}
         return learned | collector.metrics()
+
+
+def make(algorithm: OnPolicyAlgorithm, collector: Collector, config: Config) -> OnPolicyLoop:
+    """The loop of a config."""
+    assert isinstance(config.loop, OnPolicyLoopConfig)
+    return OnPolicyLoop(algorithm, collector, config.loop)

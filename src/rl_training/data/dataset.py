@@ -1,0 +1,74 @@
+"""The memory of the offline loop: transitions that somebody else gathered, in whole episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rl_training.types import Array
+
+
+@dataclass(frozen=True)
+class OfflineDataset:
+    """Transitions `[N, ...]`, episode after episode; every array is contiguous.
+
+    `next_obs` is the true successor; only `terminated` cuts the bootstrap; `truncated` says that an episode was cut off
+    after a row (by a time limit, or since the data ends there). `starts` are the first rows of the episodes. `source`
+    is plain data: `format`, `path`, `env_id`, `action_units` (`environment`, or `normalized`: the policy's own units,
+    in [-1, 1] or counted from 0), `ref_min_score`, `ref_max_score`, as far as they are known, and `notes`, what a
+    reader had to decide.
+    """
+
+    obs: Array
+    action: Array
+    reward: Array
+    next_obs: Array
+    terminated: Array
+    truncated: Array
+    starts: Array
+    source: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    @property
+    def n_episodes(self) -> int:
+        return len(self.starts)
+
+    @cached_property
+    def lengths(self) -> Array:
+        """How long the episodes are, `[episodes]`."""
+        return np.diff(self.starts, append=len(self))
+
+    @cached_property
+    def returns(self) -> Array:
+        """The undiscounted return of every episode, `[episodes]`."""
+        return np.add.reduceat(self.reward.astype(np.float64), self.starts)
+
+    def episodes(self, chosen: Array) -> OfflineDataset:
+        """Only the episodes with these numbers, in this order."""
+        chosen = np.asarray(chosen, np.int64)
+        lengths = self.lengths[chosen]
+        starts = np.cumsum(lengths) - lengths
+        rows = np.repeat(self.starts[chosen] - starts, lengths) + np.arange(lengths.sum())
+        columns = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
+        source = {**self.source}
+        if "episode_seeds" in source:
+            source["episode_seeds"] = [source["episode_seeds"][number] for number in chosen]
+        return replace(self, starts=starts, source=source, **{name: getattr(self, name)[rows] for name in columns})
+
+    def best(self, fraction: float) -> OfflineDataset:
+        """The episodes of the highest returns that make up this share of all episodes, at least one."""
+        count = max(1, round(fraction * self.n_episodes))
+        chosen = np.argsort(-self.returns, kind="stable")[:count]
+        return self.episodes(np.sort(chosen))
+
+    def split(self, fraction: float, rng: np.random.Generator) -> tuple[OfflineDataset, OfflineDataset]:
+        """A part to learn from, and this share of the episodes held out: at least one in each."""
+        order = rng.permutation(self.n_episodes)
+        held_out = min(max(1, round(fraction * self.n_episodes)), self.n_episodes - 1)
+        return self.episodes(np.sort(order[held_out:])), self.episodes(np.sort(order[:held_out]))

@@ -1,0 +1,157 @@
+"""The columns of a flat file of transitions: found by their keys, checked, and brought to their kinds."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rl_training.types import Array, UserError
+
+# What each column is called in the files that are in use: D4RL's name first, which is also ours.
+KEYS = {
+    "obs": ("observations", "obs"),
+    "action": ("actions",),
+    "reward": ("rewards",),
+    "next_obs": ("next_observations", "next_obs"),
+    "terminated": ("terminals", "terminations"),
+    "truncated": ("timeouts", "truncations"),
+    "done": ("dones",),
+    "episode_start": ("episode_starts",),
+}
+FACTS = ("env_id", "action_units", "ref_min_score", "ref_max_score")
+NOTES = "notes"
+_ENDS = ("terminated", "done", "episode_start")
+_TOLERANCE = 1e-6
+_BLOCK = 4096  # rows at a time: images of all rows at once would need as much memory again
+
+
+def place_of(source: Mapping[str, Any]) -> str:
+    """What a message about a dataset begins with."""
+    return repr(str(source["path"])) if source.get("path") else "the dataset"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` where something known is near, else nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def read_columns(arrays: Mapping[str, Any], place: str) -> dict[str, Array]:
+    """The columns that are there, by our names: all equally long, contiguous and finite."""
+    names = _names(arrays, place)
+    columns = {column: _column(column, key, arrays[key], place) for column, key in names.items()}
+    rows = len(columns["obs"])
+    if rows == 0:
+        raise UserError(f"{place}: {names['obs']} is empty; there is nothing to learn from")
+    for column, array in columns.items():
+        if len(array) != rows:
+            raise UserError(
+                f"{place}: {names[column]} has {len(array)} rows and {names['obs']} has {rows}; every key needs one "
+                "row for each step"
+            )
+    obs, next_obs = columns["obs"], columns.get("next_obs", columns["obs"])
+    if (obs.shape, obs.dtype) != (next_obs.shape, next_obs.dtype):
+        raise UserError(
+            f"{place}: rows of {names['next_obs']} are {next_obs.shape[1:]} {next_obs.dtype}, those of {names['obs']} "
+            f"{obs.shape[1:]} {obs.dtype}; they must be alike"
+        )
+    return columns
+
+
+def read_facts(arrays: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """What the file says about itself, and `notes`: those that it holds, and which of its keys have no use here."""
+    facts = {name: np.asarray(arrays[name]).item() for name in FACTS if name in arrays and np.ndim(arrays[name]) == 0}
+    for name, value in facts.items():
+        text = name in ("env_id", "action_units")
+        if not (isinstance(value, str) if text else isinstance(value, (int, float)) and np.isfinite(value)):
+            raise UserError(f"{place}: {name} is {value!r}; {'a text' if text else 'a finite number'} is needed")
+    if facts.get("action_units", "environment") not in ("environment", "normalized"):
+        raise UserError(f"{place}: action_units is {facts['action_units']!r}; it is environment or normalized")
+    notes = [str(note) for note in np.ravel(np.asarray(arrays.get(NOTES, [])))]
+    used = {NOTES, *facts, *(key for keys in KEYS.values() for key in keys)}
+    unused = [key for key in arrays if key not in used]
+    return {**facts, "notes": notes + ([f"keys that have no use here: {', '.join(unused)}"] if unused else [])}
+
+
+def jumps(obs: Array, next_obs: Array) -> Array:
+    """Where the successor of a row is not the observation of the row after it, `[N - 1]`."""
+    after, parts = obs[1:], tuple(range(1, obs.ndim))
+    found = np.zeros(len(after), np.bool_)
+    for first in range(0, len(after), _BLOCK):
+        mine, following = next_obs[:-1][first : first + _BLOCK], after[first : first + _BLOCK]
+        other = np.flatnonzero((mine != following).any(axis=parts))
+        near = np.isclose(mine[other], following[other], rtol=_TOLERANCE, atol=_TOLERANCE)
+        found[first + other] = ~near.all(axis=parts)
+    return found
+
+
+def _names(arrays: Mapping[str, Any], place: str) -> dict[str, str]:
+    """The key of every column that is there."""
+    names: dict[str, str] = {}
+    for column, keys in KEYS.items():
+        given = [key for key in keys if key in arrays]
+        if len(given) > 1:
+            raise UserError(f"{place}: has both {given[0]} and {given[1]}, which mean the same; keep one")
+        if given:
+            names[column] = given[0]
+    for column in ("obs", "action", "reward"):
+        if column not in names:
+            raise _missing(KEYS[column], arrays, place)
+    if not names.keys() & set(_ENDS):
+        raise _missing([key for column in _ENDS for key in KEYS[column]], arrays, place)
+    return names
+
+
+def _missing(wanted: Iterable[str], arrays: Mapping[str, Any], place: str) -> UserError:
+    first, *others = wanted
+    also = f" (or {', '.join(others)})" if others else ""
+    there = ", ".join(sorted(arrays)) or "nothing"
+    return UserError(f"{place}: {first}{also} is missing{nearest(first, arrays)} (there is: {there})")
+
+
+def _column(column: str, key: str, value: Any, place: str) -> Array:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        raise UserError(f"{place}: {key} is not one array; every row needs the same shape") from None
+    if array.dtype.kind not in "fiub":
+        raise UserError(f"{place}: {key} holds {array.dtype}; numbers are needed")
+    if column in ("obs", "next_obs"):
+        if array.ndim < 2:
+            raise UserError(f"{place}: {key} has shape {array.shape}; it needs a row of numbers for each step")
+        return _finite(array, key, place, "uint8" if array.dtype == np.uint8 else "float32")
+    if column == "action":
+        if array.ndim < 1:
+            raise UserError(f"{place}: {key} has shape {array.shape}; it needs one action for each step")
+        return _finite(array, key, place, "float32" if array.dtype.kind == "f" else "int64")
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise UserError(f"{place}: {key} has shape {array.shape}; it needs one number for each step")
+    numbers = _finite(array, key, place, "float32")
+    return numbers if column == "reward" else _flags(numbers, key, place)
+
+
+def _finite(array: Array, key: str, place: str, dtype: str) -> Array:
+    """A contiguous array of this kind; a number that is none, or that its kind cannot hold, is refused by its row."""
+    with np.errstate(over="ignore"):
+        converted = np.ascontiguousarray(array, dtype)
+    if converted.dtype.kind == "f":
+        bad = ~np.isfinite(converted)
+        if bad.any():
+            first = tuple(int(axis[0]) for axis in np.nonzero(bad))
+            rows = int(bad.reshape(len(bad), -1).any(axis=1).sum())
+            raise UserError(
+                f"{place}: {key} is {array[first]} in row {first[0]}; all must be finite numbers ({rows} rows are not)"
+            )
+    return converted
+
+
+def _flags(numbers: Array, key: str, place: str) -> Array:
+    bad = np.flatnonzero((numbers != 0) & (numbers != 1))
+    if bad.size:
+        raise UserError(f"{place}: {key} is {numbers[bad[0]]} in row {bad[0]}; it must be 0 or 1")
+    return numbers.astype(np.bool_)

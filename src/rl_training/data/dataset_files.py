@@ -1,0 +1,136 @@
+"""Datasets on disk: found by path or Minari id and read in whichever form they have; written as npz."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.data.dataset import OfflineDataset
+from rl_training.data.dataset_arrays import from_arrays, from_replay
+from rl_training.data.dataset_columns import FACTS, KEYS, NOTES, nearest
+from rl_training.types import UserError
+
+_EPISODES_FILE = "main_data.hdf5"
+_FORMATS = "an .npz or .hdf5 file, a folder in Minari's layout, or one that a replay was saved in"
+
+
+def read_dataset(name: str, *, done_means: str | None = None, time_limit: int | None = None) -> OfflineDataset:
+    """The dataset of this path, or of this Minari id among those on this machine; nothing of it is executed."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return _read_folder(path)
+    if not path.exists():
+        return _read_id(name)
+    read = _READERS.get(path.suffix.lower())
+    if read is None:
+        raise UserError(f"{name!r}: cannot be read as a dataset; it must be {_FORMATS}")
+    arrays = read(path)
+    if not arrays and path.name == _EPISODES_FILE:
+        return _read_folder(path.parent)
+    source = {"format": path.suffix.lower().removeprefix("."), "path": str(path)}
+    return from_arrays(arrays, source=source, done_means=done_means, time_limit=time_limit)
+
+
+def save_npz(dataset: OfflineDataset, path: str | Path) -> Path:
+    """Write the dataset in the flat layout, in place of what was there; it appears whole or not at all."""
+    path = Path(path)
+    if path.suffix != ".npz":
+        raise UserError(f"{str(path)!r}: must end with .npz, or it could not be read again")
+    columns = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
+    arrays: dict[str, Any] = {KEYS[column][0]: getattr(dataset, column) for column in columns}
+    arrays |= {name: np.asarray(dataset.source[name]) for name in FACTS if dataset.source.get(name) is not None}
+    arrays[NOTES] = np.asarray(dataset.source.get("notes", ()), np.str_)
+    draft = path.with_name(f".draft-{path.name}-{os.getpid()}")
+    try:
+        with draft.open("wb") as opened:
+            np.savez_compressed(opened, **arrays)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(draft, path)
+    except OSError as error:
+        raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return path
+
+
+def _read_folder(folder: Path) -> OfflineDataset:
+    if (folder / "data" / _EPISODES_FILE).is_file():
+        return _read_minari(folder)
+    if folder.name == "data" and (folder / _EPISODES_FILE).is_file():
+        return _read_minari(folder.parent)
+    if (folder / "replay.json").is_file():
+        from rl_training.data.replay import Replay
+
+        return from_replay(Replay.load(folder), {"format": "replay", "path": str(folder)})
+    raise UserError(f"{str(folder)!r}: is a folder, but no dataset; it must be {_FORMATS}")
+
+
+def _read_minari(folder: Path) -> OfflineDataset:
+    from rl_training.data.minari_layout import read_minari
+
+    return read_minari(folder)
+
+
+def _read_id(name: str) -> OfflineDataset:
+    from rl_training.data.minari_layout import datasets_folder, is_minari_id
+
+    if not is_minari_id(name):
+        raise UserError(
+            f"{name!r}: there is no such file or folder (and an id of Minari looks like 'namespace/name-v0')"
+        )
+    root = datasets_folder()
+    if not (root / name).is_dir():
+        known = sorted(str(found.parents[1].relative_to(root)) for found in root.rglob(f"data/{_EPISODES_FILE}"))
+        raise UserError(
+            f"{name!r}: there is no such file, and no Minari dataset of this id in {str(root)!r}{nearest(name, known)} "
+            "(nothing is downloaded: `minari download` does that)"
+        )
+    return _read_folder(root / name)
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:  # numpy.load would leave a damaged one open
+            opened = np.load(file, allow_pickle=False)
+            if isinstance(opened, np.ndarray):
+                raise UserError(f"{str(path)!r}: is a single array; it must be an archive of several, by their names")
+            return {name: opened[name] for name in opened.files}
+    except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise _unreadable(path, error) from None
+
+
+def _read_hdf5(path: Path) -> dict[str, Any]:
+    """The arrays at the top of the file; groups (what D4RL adds for information) have no use here."""
+    try:
+        h5py = importlib.import_module("h5py")
+    except ImportError as error:
+        raise UserError(
+            f"{str(path)!r}: needs an extra that is not installed: pip install 'rl-training[minari]' ({error})"
+        ) from error
+    try:
+        with h5py.File(path, "r") as opened:
+            found = {name: item[()] for name, item in opened.items() if isinstance(item, h5py.Dataset)}
+    except (OSError, RuntimeError, KeyError) as error:
+        raise _unreadable(path, error) from None
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    """One line on a file that is not what it is called; NumPy speaks of pickles where it would have to unpickle."""
+    if "pickle" in str(error):
+        return UserError(
+            f"{str(path)!r}: is no archive of plain arrays: it, or an array in it, would have to be unpickled, which "
+            "could run code and is never done"
+        )
+    return UserError(f"{str(path)!r}: is damaged, or not what its name says ({' '.join(str(error).split())})")
+
+
+_READERS: dict[str, Callable[[Path], dict[str, Any]]] = {".npz": _read_npz, ".hdf5": _read_hdf5, ".h5": _read_hdf5}

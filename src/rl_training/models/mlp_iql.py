@@ -1,0 +1,15 @@
+"""The networks of implicit Q-learning."""
+
+from __future__ import annotations
+
+from rl_training.models.heads import MLPNetwork
+from rl_training.models.mlp_ddpg import CriticShape, MLPDDPGModel
+from rl_training.types import SpaceInfo
+
+
+class MLPIQLModel(MLPDDPGModel):
+    """Those of the deterministic actor-critics, and `value(obs)`, which gives `[B, 1]`."""
+
+    def __init__(self, info: SpaceInfo, shape: CriticShape) -> None:
+        super().__init__(info, shape)
+        self.value = MLPNetwork(info, 1, shape.hidden_sizes, shape.activation)

@@ -1,0 +1,39 @@
+"""A run that starts from where another one had come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_training.algorithms.base import Algorithm
+from rl_training.experiment.config import Config
+from rl_training.runtime.checkpoint import find_checkpoint, fitting_policy, read_checkpoint
+from rl_training.types import SpaceInfo, UserError
+
+
+def take_over(algorithm: Algorithm, loop: Any, config: Config, path: str | Path) -> None:
+    """Networks, optimisers and scales of the latest checkpoint of a run of the same algorithm."""
+    try:
+        found = find_checkpoint(path)
+        checkpoint = read_checkpoint(found)
+        _check_origin(checkpoint.meta, config, loop.collector.info)
+        policy = fitting_policy(checkpoint.policy, algorithm, found)
+    except UserError as error:
+        raise UserError(f"start_from={str(path)!r}: {error}") from None
+    algorithm.load_policy_state(policy)
+    algorithm.load_training_state(checkpoint.state["algorithm"])
+    loop.take_scales(checkpoint.state["parts"]["rewards"])
+
+
+def _check_origin(meta: Mapping[str, Any], config: Config, info: SpaceInfo) -> None:
+    """Whether it is a run of the same algorithm, with the same networks, on the same spaces."""
+    saved, now = meta["config"], config.flat()
+    if saved["algo"] != now["algo"]:
+        raise UserError(f"is a run of {saved['algo']}, and this is one of {now['algo']}")
+    spaces = json.loads(json.dumps(info.to_dict()))
+    for there, here, keys in ((saved, now, type(config.model).model_fields), (meta["spaces"], spaces, spaces)):
+        for key in keys:
+            if there.get(key) != here[key]:
+                raise UserError(f"its {key} is {there.get(key)!r}, and that of this run is {here[key]!r}")

@@ -1,0 +1,221 @@
+"""Updates from a dataset, and nothing else."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rl_training.algorithms.bc import BC
+from rl_training.algorithms.off_policy import OffPolicyAlgorithm
+from rl_training.algorithms.offline import BehaviorLoopConfig, DatasetConfig, OfflineLoopConfig
+from rl_training.data.dataset import OfflineDataset
+from rl_training.data.dataset_arrays import fit_dataset, from_arrays
+from rl_training.data.replay import Replay, replay_of
+from rl_training.data.samplers import UniformSampler
+from rl_training.experiment.config import Config, load_config
+from rl_training.experiment.references import is_reference, resolve_reference, unfitting_call
+from rl_training.runtime.collect import Collector, Idle
+from rl_training.runtime.loops.latest import Latest
+from rl_training.runtime.rng import seeded
+from rl_training.types import Array, Metrics, SpaceInfo, UserError
+
+_VALIDATION_EVERY = 100  # updates
+_VALIDATION_ROWS = 4096  # at once
+
+
+class RewardScale:
+    """What is learned from in place of a reward: it is clipped, scaled, then shifted, offline and online alike."""
+
+    def __init__(self, config: DatasetConfig, dataset: OfflineDataset | None) -> None:
+        self.factor, self.shift, self._clip = 1.0, 0.0, None
+        if isinstance(config, OfflineLoopConfig):
+            self.shift, self._clip = config.reward_shift, config.reward_clip
+            self.factor = _range_factor(dataset) if config.reward_scale == "return_range" else config.reward_scale
+
+    def __call__(self, reward: Array) -> Array:
+        kept = reward if self._clip is None else np.clip(reward, -self._clip, self._clip)
+        return (kept * self.factor + self.shift).astype(np.float32)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"factor": self.factor, "shift": self.shift}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.factor, self.shift = state["factor"], state["shift"]
+
+
+def _range_factor(dataset: OfflineDataset | None) -> float:
+    if dataset is None:
+        return 1.0  # the run that this one starts from brings it
+    spread = float(np.ptp(dataset.returns))
+    if spread == 0.0:
+        raise UserError("reward_scale='return_range': all episodes of the dataset have the same return; give a number")
+    return 1000.0 / spread
+
+
+class Memory:
+    """A dataset in the form of a replay, which is never saved: a checkpoint only remembers which one it was."""
+
+    def __init__(self, info: SpaceInfo, dataset: OfflineDataset, rewards: RewardScale) -> None:
+        self._info, self._dataset, self._rewards = info, dataset, rewards
+        self._checksum = 0
+        for name in ("obs", "action", "reward", "next_obs", "terminated", "truncated"):
+            self._checksum = zlib.crc32(getattr(dataset, name).data, self._checksum)
+
+    @cached_property
+    def replay(self) -> Replay:
+        """Made when it is first asked for: by then the scale of the rewards is the one that a checkpoint brought."""
+        data = self._dataset
+        return replay_of(
+            self._info,
+            obs=data.obs,
+            action=data.action,
+            reward=self._rewards(data.reward),
+            next_obs=data.next_obs,
+            terminated=data.terminated,
+            truncated=data.truncated,
+        )
+
+    @cached_property
+    def sampler(self) -> UniformSampler:
+        return UniformSampler(self.replay)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"transitions": len(self._dataset), "checksum": self._checksum}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if dict(state) != self.state_dict():
+            raise UserError(
+                f"dataset: it is not the one that the run learned from ({state['transitions']} transitions then, "
+                f"{len(self._dataset)} now, or others); a run that goes on needs the same"
+            )
+
+
+class OfflineLoop:
+    """Behaviour cloning, IQL and their like. Its clock counts updates."""
+
+    def __init__(
+        self, algorithm: OffPolicyAlgorithm, info: SpaceInfo, dataset: OfflineDataset, config: DatasetConfig, seed: int
+    ) -> None:
+        self.algorithm = algorithm
+        self.dataset = dataset
+        self.held_out: OfflineDataset | None = None
+        if isinstance(config, BehaviorLoopConfig) and config.validation_fraction > 0.0:
+            dataset, self.held_out = _split(dataset, config.validation_fraction, seed)
+        self.rewards = RewardScale(config, dataset)
+        self.memory = Memory(info, dataset, self.rewards)
+        self.latest = Latest()
+        algorithm.observer.fit(dataset.obs)
+
+    @property
+    def steps(self) -> int:
+        return self.algorithm.n_updates
+
+    @property
+    def parts(self) -> Mapping[str, Any]:
+        return {"rewards": self.rewards, "dataset": self.memory, "latest": self.latest}
+
+    def step(self, refresh: Callable[[int], None]) -> Metrics:
+        """One update, with the values of schedules where it ends: the last one has their ends."""
+        refresh(self.steps + 1)
+        algorithm, memory = self.algorithm, self.memory
+        index, _ = algorithm.draw(memory.sampler, algorithm.cfg.batch_size)
+        with np.errstate(over="ignore", invalid="ignore"):  # the driver refuses metrics that are no numbers
+            self.latest.metrics |= algorithm.update(algorithm.gather(memory.replay, index))
+        if self.held_out is not None and (self.steps == 1 or self.steps % _VALIDATION_EVERY == 0):
+            self.latest.metrics["validation_loss"] = self._validate(self.held_out)
+        return self.latest.metrics | {"n_updates": float(algorithm.n_updates)}
+
+    def _validate(self, held_out: OfflineDataset) -> float:
+        assert isinstance(self.algorithm, BC)
+        total = 0.0
+        for start in range(0, len(held_out), _VALIDATION_ROWS):
+            part = slice(start, start + _VALIDATION_ROWS)
+            obs, action = held_out.obs[part], held_out.action[part]
+            total += len(obs) * self.algorithm.judge(obs, action)
+        return total / len(held_out)
+
+
+def _split(dataset: OfflineDataset, fraction: float, seed: int) -> tuple[OfflineDataset, OfflineDataset]:
+    if dataset.n_episodes < 2:
+        raise UserError(f"validation_fraction={fraction}: the dataset has one episode; none can be held out")
+    return dataset.split(fraction, np.random.Generator(np.random.PCG64(seeded(seed, "validation"))))
+
+
+def make(algorithm: OffPolicyAlgorithm, collector: Collector | Idle, config: Config) -> Any:
+    """The loop of a config: offline, or online from a dataset on."""
+    from rl_training.runtime.loops.fine_tuning import FineTuningLoop, check_sources
+
+    loop, info = config.loop, algorithm.info
+    assert isinstance(loop, DatasetConfig)
+    if isinstance(collector, Idle):
+        return OfflineLoop(algorithm, info, _build_offline_dataset(config, info), loop, config.run.seed)
+    assert isinstance(loop, OfflineLoopConfig)
+    check_sources(algorithm, loop)
+    dataset = None if loop.dataset is None else _build_offline_dataset(config, info)
+    return FineTuningLoop(algorithm, collector, loop, dataset)
+
+
+def _build_offline_dataset(config: Config | Mapping[str, Any] | str, info: SpaceInfo | None = None) -> OfflineDataset:
+    """The dataset that a config names, as its policy sees it; rewards are raw."""
+    config = config if isinstance(config, Config) else load_config(config)
+    loop = config.loop
+    if not isinstance(loop, DatasetConfig):
+        raise UserError(f"algo={config.run.algo!r}: learns from its own experience, not from a dataset")
+    if loop.dataset is None:
+        raise UserError(
+            "dataset: is missing; give a file (.npz, .hdf5), a Minari id or folder, a run that has a replay, or "
+            "module:function"
+        )
+    info = info or _spaces(config)
+    try:
+        dataset = fit_dataset(_read(config, loop, loop.dataset, info), info, loop.action_units)
+    except UserError as error:
+        raise UserError(f"dataset: {error}") from None
+    return dataset if loop.top_return_fraction == 1.0 else dataset.best(loop.top_return_fraction)
+
+
+def _read(config: Config, loop: DatasetConfig, name: str, info: SpaceInfo) -> OfflineDataset:
+    from rl_training.runtime.datasets import open_dataset
+
+    limit = _time_limit(config)
+    # Why an episode ended means nothing to who only repeats actions.
+    done_means = loop.done_means if isinstance(loop, OfflineLoopConfig) else "terminal"
+    if not is_reference(name) or Path(name).exists():
+        return open_dataset(name, done_means=done_means, time_limit=limit)
+    make_dataset = resolve_reference(name, key="dataset")
+    problem = unfitting_call(make_dataset, info) if callable(make_dataset) else "it is no function"
+    if problem is not None:
+        raise UserError(f"{name!r}: is called with (SpaceInfo): {problem}")
+    made = make_dataset(info)
+    if isinstance(made, OfflineDataset):
+        return made
+    if not isinstance(made, Mapping):
+        raise UserError(f"{name!r}: it made a {type(made).__name__}, not an OfflineDataset or a mapping of arrays")
+    return from_arrays(made, source={"path": name}, done_means=done_means, time_limit=limit)
+
+
+def _time_limit(config: Config) -> int | None:
+    """After how many steps the environment cuts an episode off, if anybody knows."""
+    if config.loop.time_limit is not None:
+        return config.loop.time_limit
+    try:
+        return gym.spec(config.run.env_id).max_episode_steps
+    except gym.error.Error:
+        return None
+
+
+def _spaces(config: Config) -> SpaceInfo:
+    from rl_training.runtime.envs import EnvMaker
+
+    maker = EnvMaker(config.run, config.loop)
+    envs = maker.masking(maker.vector(1))
+    try:
+        return maker.describe(envs)
+    finally:
+        envs.close()

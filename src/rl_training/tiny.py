@@ -1,0 +1,205 @@
+"""The smallest environment, networks and datasets that exercise every kind of space."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.algorithms.base import LoopConfig, ModelConfig
+from rl_training.experiment.settings import RunConfig
+from rl_training.runtime.envs import EnvMaker
+from rl_training.types import Array, SpaceInfo
+
+
+class TinyEnv(gym.Env[Any, Any]):
+    """A noisy walk on a line towards 0, which terminates at its ends and is truncated after a while.
+
+    Every kind of actions and observations can be had; with `masked`, a move away from 0 is sometimes forbidden.
+    """
+
+    ACTIONS: ClassVar[dict[str, gym.Space[Any]]] = {
+        "discrete": gym.spaces.Discrete(3, start=1),
+        "multi_discrete": gym.spaces.MultiDiscrete([3, 2]),
+        "multi_binary": gym.spaces.MultiBinary(2),
+        "continuous": gym.spaces.Box(-1.0, 2.0, (2,), np.float32),
+    }
+    OBSERVATIONS: ClassVar[dict[str, gym.Space[Any]]] = {
+        "vector": gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
+        "image": gym.spaces.Box(0, 255, (36, 36, 1), np.uint8),
+        "dict": gym.spaces.Dict(
+            {
+                "numbers": gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
+                "image": gym.spaces.Box(0, 255, (2, 36, 36), np.uint8),
+            }
+        ),
+    }
+
+    def __init__(self, actions: str = "discrete", observations: str = "vector", masked: bool = False) -> None:
+        self.action_space = self.ACTIONS[actions]
+        self.observation_space = self.OBSERVATIONS[observations]
+        self._actions, self._observations, self._masked = actions, observations, masked
+        self._position, self._time = 0.0, 0
+        self._allowed = np.ones(0, np.bool_)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._position, self._time = float(self.np_random.normal()), 0
+        return self._obs(), self._info()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        push = self._push(action)
+        self._position += 0.5 * push + 0.2 * float(self.np_random.normal())
+        self._time += 1
+        reward = -abs(self._position) - 0.1 * push**2
+        return self._obs(), reward, abs(self._position) > 2.0, self._time >= 7, self._info()
+
+    def _push(self, action: Any) -> float:
+        if self._masked and self._actions != "continuous":
+            choices = np.ravel(action) - (1 if self._actions == "discrete" else 0)
+            starts = np.concatenate([[0], np.cumsum(self._counts())[:-1]])
+            assert self._allowed[starts + choices].all(), f"the forbidden action {action} was taken"
+        if self._actions == "discrete":
+            return float(action) - 2.0
+        return float(action[0]) - float(action[1])
+
+    def _counts(self) -> list[int]:
+        return {"discrete": [3], "multi_discrete": [3, 2], "multi_binary": [2, 2]}[self._actions]
+
+    def _info(self) -> dict[str, Any]:
+        if not self._masked or self._actions == "continuous":
+            return {}
+        counts = self._counts()
+        self._allowed = self.np_random.random(sum(counts)) < 0.5
+        # One choice of each factor stays possible.
+        for count, start in zip(counts, np.cumsum([0, *counts[:-1]]), strict=True):
+            self._allowed[start + int(self.np_random.integers(count))] = True
+        return {"action_mask": self._allowed.astype(np.int8)}
+
+    def _obs(self) -> Any:
+        numbers = np.array([self._position, self._position**2, self._time / 7.0], np.float32)
+        if self._observations == "vector":
+            return numbers
+        column = int(np.clip(18 + 8 * self._position, 0, 35))
+        if self._observations == "image":
+            image = np.zeros((36, 36, 1), np.uint8)
+            image[:, column] = 255
+            return image
+        image = np.zeros((2, 36, 36), np.uint8)
+        image[:, :, column] = 255
+        return {"numbers": numbers, "image": image}
+
+
+class LinearActorCritic(nn.Module):
+    """The smallest network of one's own that `model: module:Name` accepts."""
+
+    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
+        super().__init__()
+        params = info.action_size * (2 if info.continuous else 1)
+        self.layer = nn.Linear(math.prod(info.input_shape), params + 1)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        out = self.layer(obs.flatten(1))
+        return out[:, :-1], out[:, -1]
+
+
+class LinearQNetwork(nn.Module):
+    """The smallest network of one's own for DQN."""
+
+    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
+        super().__init__()
+        self.layer = nn.Linear(math.prod(info.input_shape), info.action_size)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        values: Tensor = self.layer(obs.flatten(1))
+        return values
+
+
+class LinearCritics(nn.Module):
+    """Critics of one layer: `[critics, B, quantiles]`."""
+
+    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
+        super().__init__()
+        inputs = math.prod(info.input_shape) + info.action_size
+        self.quantiles = getattr(config, "n_quantiles", 1)
+        self.layer = nn.Linear(inputs, 2 * self.quantiles)
+
+    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+        out: Tensor = self.layer(torch.cat([obs.flatten(1), action], dim=-1))
+        return out.reshape(len(out), 2, self.quantiles).transpose(0, 1)
+
+
+class LinearSoftActorCritic(nn.Module):
+    """The smallest networks of one's own for SAC and its like: an actor that gives `[B, 2A]`, and critics."""
+
+    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
+        super().__init__()
+        self.actor = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(info.input_shape), 2 * info.action_size))
+        self.critic = LinearCritics(info, config)
+
+
+class LinearDeterministicActorCritic(nn.Module):
+    """The smallest networks of one's own for TD3 and its like: an actor that gives `[B, A]`, and critics."""
+
+    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
+        super().__init__()
+        self.actor = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(info.input_shape), info.action_size))
+        self.critic = LinearCritics(info, config)
+
+
+class LinearImplicitModel(LinearDeterministicActorCritic):
+    """The smallest networks of one's own for IQL: those of TD3, and the value of a state `[B, 1]`."""
+
+    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
+        super().__init__(info, config)
+        self.value = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(info.input_shape), 1))
+
+
+class LinearPolicy(LinearQNetwork):
+    """The smallest network of one's own for behaviour cloning: actions before tanh, or the logits of choices."""
+
+
+def tiny_dataset(info: SpaceInfo, *, episodes: int = 30, seed: int = 0) -> dict[str, Array]:
+    """Random actions in `TinyEnv`, in the layout of files whose `dones` do not say why an episode ended."""
+    env = _tiny_env(info)
+    rng = np.random.default_rng(seed)
+    rows: list[tuple[Any, ...]] = []
+    for episode in range(episodes):
+        obs, facts = env.reset(seed=1000 * seed + episode)
+        done = False
+        while not done:
+            action = _random_action(info, facts, rng)
+            next_obs, reward, terminated, truncated, facts = env.step(action)
+            done = terminated or truncated
+            rows.append((obs, action, reward, next_obs, done))
+            obs = next_obs
+    env.close()
+    names = ("observations", "actions", "rewards", "next_observations", "dones")
+    return {name: np.stack(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def another_tiny_dataset(info: SpaceInfo) -> dict[str, Array]:
+    """The same of other random actions."""
+    return tiny_dataset(info, seed=1)
+
+
+def _tiny_env(info: SpaceInfo) -> gym.Env[Any, Any]:
+    """The `TinyEnv` that these spaces are of."""
+    kinds = {"actions": info.action_kind, "observations": info.obs_kind, "masked": info.mask_size > 0}
+    plain = 3 if info.obs_kind == "image" else 1
+    stack = info.input_shape[0] if info.obs_kind != "dict" and len(info.input_shape) > plain else 1
+    maker = EnvMaker(RunConfig(env_id="rl_training.testing:TinyEnv", env_kwargs=kinds), LoopConfig(frame_stack=stack))
+    maker.masked = info.mask_size > 0
+    return maker.single()
+
+
+def _random_action(info: SpaceInfo, facts: dict[str, Any], rng: np.random.Generator) -> Any:
+    """An allowed action in the environment's own units; continuous ones stay where they would also do in [-1, 1]."""
+    if info.continuous:
+        return rng.uniform(-0.9, 0.9, info.action_size).astype(np.float32)
+    allowed = np.flatnonzero(facts.get("action_mask", np.ones(info.action_size)))
+    return np.int64(rng.choice(allowed) + info.action_starts[0])
