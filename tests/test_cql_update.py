@@ -21,7 +21,7 @@ from rl_training.experiment.config import ConfigError, load_config
 from rl_training.ops.distributions import squashed_log_prob
 from rl_training.ops.value import conservative_gap
 from rl_training.runtime.envs import describe_spaces
-from rl_training.types import SpaceInfo
+from rl_training.types import SpaceInfo, UserError
 
 EACH_ENGINE = pytest.mark.parametrize("engine", ENGINES)
 ONE_NUMBER = describe_spaces(boxed(3), gym.spaces.Box(-1.0, 1.0, (1,), np.float32), "one number")
@@ -334,3 +334,8 @@ def test_the_spec_says_what_cql_is() -> None:
     expected = {"cql_alpha": 5.0, "cql_samples": 10, "backup_entropy": False, "cql_target_gap": None}
     assert expected.items() <= defaults.items()
     assert SPEC.capabilities.actions == ("continuous", "discrete")
+
+
+def test_an_entropy_coefficient_of_choices_is_refused() -> None:
+    with pytest.raises(UserError, match=r"ent_coef=0\.2: choices have no entropy"):
+        cql(DISCRETE, ent_coef=0.2)

@@ -16,7 +16,7 @@ from rl_training.algorithms.offline import OfflineLoopConfig
 from rl_training.algorithms.sac import sac_goal
 from rl_training.algorithms.soft_actor_critic import LogScalar, SoftActorCritic, SoftConfig, plain_regression
 from rl_training.models.learner import Learner
-from rl_training.types import Act, Array, Capabilities, Metrics
+from rl_training.types import Act, Array, Capabilities, Metrics, UserError
 
 _CONTINUOUS = {"actions": "continuous"}
 
@@ -118,6 +118,10 @@ class DiscreteCQL(OffPolicyAlgorithm):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
+        if self.cfg.ent_coef not in ("auto", 0.0):
+            raise UserError(
+                f"ent_coef={self.cfg.ent_coef!r}: choices have no entropy that CQL would value; leave it out"
+            )
         self.values, self._conservatism = ChoiceValues(context, self.observer, dueling=False), Conservatism(context)
         self.learners = {"network": self.values.learner, **self._conservatism.learners}
         self.followers = {"network": self.values.follower}
