@@ -42,10 +42,14 @@ def settings(algo: str, **changes: Any) -> dict[str, Any]:
     )
 
 
+# Of the runs that others start from, and so of these too.
+SCALES = {"reward_scale": "return_range", "reward_shift": 0.5, "reward_clip": 0.6, "normalize_obs": True}
+
+
 def online(algo: str, origin: Any = None, **changes: Any) -> dict[str, Any]:
     """A tiny run that gathers 96 steps, and learns from the 13th on."""
     rhythm = {"total_timesteps": 96, "learning_starts": 12, "train_every": 12, "updates_per_step": 0.5, "num_envs": 2}
-    source = {"online": True} if origin is None else {"start_from": str(origin)}
+    source = {"online": True} if origin is None else {"start_from": str(origin), **SCALES}
     return settings(algo, **rhythm | {"checkpoint_interval": 36} | source | changes)
 
 
@@ -59,8 +63,7 @@ def origins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """An offline run of each algorithm, whose rewards have the scale of its returns and a shift."""
     places = {algo: tmp_path_factory.mktemp(algo) / "offline" for algo in FINE_TUNED}
     for algo, place in places.items():
-        scales = {"reward_scale": "return_range", "reward_shift": 0.5, "normalize_obs": True}
-        train(settings(algo, **scales, learning_rate=1e-2), run_dir=place)
+        train(settings(algo, **SCALES, learning_rate=1e-2), run_dir=place)
     return places
 
 
@@ -92,7 +95,7 @@ def test_it_learns_on_from_there(algo: str, origins: dict[str, Path], tmp_path: 
     there, here = latest(origins[algo]), latest(tmp_path / "run")
     moved = [name for name, tensor in here.policy.items() if not torch.equal(tensor, there.policy[name])]
     assert moved, "the policy learned"
-    assert not [name for name in moved if name.startswith("obs_normalizer")], "the scale of observations did not"
+    assert not [name for name in moved if name.startswith("normalize_obs")], "the scale of observations did not"
     assert "episode_return_mean" in metrics_rows(tmp_path / "run")[-1]
 
 
@@ -181,10 +184,10 @@ def test_rewards_of_both_sources_are_scaled_alike(
     algo: str, origins: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the other run's scale; of `TinyEnv`, a reward can be told from two observations and the action."""
-    scales = {"reward_scale": 7.0, "reward_clip": 0.6, "normalize_obs": True}
-    for origin, expected in ((None, (7.0, 0.0)), (origins[algo], None)):
+    own = {"reward_scale": 7.0, "reward_clip": 0.6, "normalize_obs": True}
+    for origin, scales in ((None, own), (origins[algo], {})):
         run, batches = learned_from(online(algo, origin, **scales), monkeypatch)
-        factor, shift = expected or (run.loop.rewards.factor, 0.5)
+        factor, shift = (7.0, 0.0) if scales else (run.loop.rewards.factor, 0.5)
         lowest, highest = -0.6 * factor + shift, 0.6 * factor + shift
         replay = run.loop.replay.gather(np.arange(len(run.loop.replay)), gamma=0.9)
         for rewards in (replay.reward, run.loop.memory.replay.gather(np.arange(50), gamma=0.9).reward):
@@ -310,7 +313,7 @@ ALONE = {"dataset": None, "offline_fraction": 0.0}
         ({"hidden_sizes": [9]}, "its hidden_sizes is [8], and that of this run is [9]"),
         ({"activation": "tanh"}, "its activation is 'relu', and that of this run is 'tanh'"),
         ({"n_critics": 3}, "its n_critics is 2, and that of this run is 3"),
-        ({"normalize_obs": False}, "obs_normalizer"),
+        ({"normalize_obs": False}, "normalize_obs"),
         (
             {"env_id": "Pendulum-v1", "env_kwargs": {}, **ALONE},
             "its action_shape is [2], and that of this run is [1]",
@@ -364,3 +367,14 @@ def test_the_loop_is_the_fine_tuning_one_only_where_it_is_online() -> None:
     run = started(settings("awac"))
     run.close()
     assert not isinstance(run.loop, FineTuningLoop)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"reward_scale": 7.0}, {"reward_shift": 0.0}, {"reward_clip": 1.0}, {"normalize_obs": False}, {"obs_clip": 3.0}],
+    ids=str,
+)
+def test_other_scales_than_those_of_the_other_run_are_refused(origins: dict[str, Path], change: dict[str, Any]) -> None:
+    (key, value) = next(iter(change.items()))
+    with pytest.raises(UserError, match=rf"its {key} is .*, and that of this run is {value!r}"):
+        started(online("awac", origins["awac"], **change))

@@ -109,7 +109,7 @@ def convert(
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of episodes and actions.", show_default=True)
 @click.option("--deterministic", is_flag=True, help="The best known actions of policies, without exploration.")
 @click.option("--ref-min", type=float, help="The return that scores 0, for example of random actions.")
-@click.option("--ref-max", type=float, help="The return that scores 1, for example of an expert.")
+@click.option("--ref-max", type=float, help="The return that scores 100, for example of an expert.")
 def collect(
     output: str,
     env_id: str | None,

@@ -78,9 +78,9 @@ class Conservatism:
         """One step of the critics towards their targets that also lowers the values of actions not in the data."""
         cfg = agent.cfg
         assert isinstance(cfg, CQLConfig)
-        weight = self.weight(cfg)
-        if weight == 0.0:
+        if cfg.cql_alpha == 0.0:
             return plain_regression(agent, mini, target)
+        weight = self.weight(cfg)
         drawn = draw_actions(agent, mini, cfg.cql_samples)
         # Half the weight, since the squared TD error is halved too.
         loss, mean, gap = agent.critics.fit_conservatively(

@@ -17,7 +17,8 @@ class OfflineDataset:
     """Transitions `[N, ...]`, episode after episode; every array is contiguous.
 
     `next_obs` is the true successor; only `terminated` cuts the bootstrap; `truncated` says that an episode was cut off
-    after a row (by a time limit, or since the data ends there). `starts` are the first rows of the episodes. `source`
+    after a row (by a time limit, or since the data ends there). `starts` are the first rows of the episodes,
+    `partial` the numbers of those of which the data has only a part. `source`
     is plain data: `format`, `path`, `env_id`, `action_units` (`environment`, or `normalized`: the policy's own units,
     in [-1, 1] or counted from 0), `ref_min_score`, `ref_max_score`, as far as they are known, and `notes`, what a
     reader had to decide.
@@ -31,6 +32,7 @@ class OfflineDataset:
     truncated: Array
     starts: Array
     source: Mapping[str, Any] = field(default_factory=dict)
+    partial: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -49,6 +51,17 @@ class OfflineDataset:
         """The undiscounted return of every episode, `[episodes]`."""
         return np.add.reduceat(self.reward.astype(np.float64), self.starts)
 
+    @cached_property
+    def whole(self) -> Array:
+        """The numbers of the episodes that the data has from the first to the last step; of all, if there is none."""
+        numbers = np.setdiff1d(np.arange(self.n_episodes), self.partial)
+        return numbers if numbers.size else np.arange(self.n_episodes)
+
+    @property
+    def return_mean(self) -> float:
+        """The mean return of whole episodes: a part of one has another return."""
+        return float(self.returns[self.whole].mean())
+
     def episodes(self, chosen: Array) -> OfflineDataset:
         """Only the episodes with these numbers, in this order."""
         chosen = np.asarray(chosen, np.int64)
@@ -59,13 +72,16 @@ class OfflineDataset:
         source = {**self.source}
         if "episode_seeds" in source:
             source["episode_seeds"] = [source["episode_seeds"][number] for number in chosen]
-        return replace(self, starts=starts, source=source, **{name: getattr(self, name)[rows] for name in columns})
+        partial = tuple(place for place, number in enumerate(chosen) if number in self.partial)
+        return replace(
+            self, starts=starts, source=source, partial=partial, **{name: getattr(self, name)[rows] for name in columns}
+        )
 
     def best(self, fraction: float) -> OfflineDataset:
-        """The episodes of the highest returns that make up this share of all episodes, at least one."""
-        count = max(1, round(fraction * self.n_episodes))
-        chosen = np.argsort(-self.returns, kind="stable")[:count]
-        return self.episodes(np.sort(chosen))
+        """The whole episodes of the highest returns that make up this share of them, at least one."""
+        count = max(1, round(fraction * self.whole.size))
+        chosen = np.argsort(-self.returns[self.whole], kind="stable")[:count]
+        return self.episodes(np.sort(self.whole[chosen]))
 
     def split(self, fraction: float, rng: np.random.Generator) -> tuple[OfflineDataset, OfflineDataset]:
         """A part to learn from, and this share of the episodes held out: at least one in each."""

@@ -55,9 +55,10 @@ def from_arrays(
     if "next_obs" not in rows:
         rows = _with_successors(rows, ends, place, notes)
     starts = np.flatnonzero(rows.pop("begins"))
-    return OfflineDataset(
-        **rows, starts=starts, source={**source, **facts, "notes": (*source.get("notes", ()), *notes)}
-    )
+    flags = ("terminated", "truncated", "done")
+    said = "episode_start" in columns or any(columns[name][-1] for name in flags if name in columns)
+    whole_source = {**source, **facts, "notes": (*source.get("notes", ()), *notes)}
+    return OfflineDataset(**rows, starts=starts, source=whole_source, partial=() if said else (len(starts) - 1,))
 
 
 def _ends(columns: Mapping[str, Array], place: str) -> Array:
@@ -164,11 +165,17 @@ def from_replay(replay: Replay, source: Mapping[str, Any]) -> OfflineDataset:
         step = replay.gather(slots[first : first + _BLOCK], gamma=1.0)
         for name, column in columns.items():
             column[first : first + _BLOCK] = getattr(step, name)
-    newest = np.cumsum([history.size for history in histories]) - 1
-    columns["truncated"][newest] |= ~columns["terminated"][newest]
+    sizes = np.array([history.size for history in histories])
+    newest = np.cumsum(sizes) - 1
+    unfinished = ~(columns["terminated"] | columns["truncated"])[newest]
+    columns["truncated"][newest] |= unfinished
     ends = columns["terminated"] | columns["truncated"]
     starts = np.flatnonzero(np.append(True, ends[:-1]))
-    return OfflineDataset(**columns, starts=starts, source={**source, "action_units": "normalized"})
+    # A full ring has written over the beginning of what it remembers first.
+    full = sizes == replay.capacity // replay.num_envs
+    cut_rows = np.concatenate([newest[unfinished], (newest - sizes + 1)[full]])
+    partial = tuple(np.unique(np.searchsorted(starts, cut_rows, side="right") - 1).tolist())
+    return OfflineDataset(**columns, starts=starts, source={**source, "action_units": "normalized"}, partial=partial)
 
 
 def fit_dataset(dataset: OfflineDataset, info: SpaceInfo, action_units: str = "auto") -> OfflineDataset:

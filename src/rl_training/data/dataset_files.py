@@ -38,15 +38,22 @@ def read_dataset(name: str, *, done_means: str | None = None, time_limit: int | 
     return from_arrays(arrays, source=source, done_means=done_means, time_limit=time_limit)
 
 
+def to_arrays(dataset: OfflineDataset) -> dict[str, Any]:
+    """The dataset in our own flat layout, which `from_arrays` reads."""
+    columns = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
+    arrays: dict[str, Any] = {KEYS[column][0]: getattr(dataset, column) for column in columns}
+    if dataset.n_episodes - 1 in dataset.partial:  # that nothing ended there is how it is known again
+        arrays[KEYS["truncated"][0]] = np.append(dataset.truncated[:-1], False)
+    arrays |= {name: np.asarray(dataset.source[name]) for name in FACTS if dataset.source.get(name) is not None}
+    return arrays | {NOTES: np.asarray(dataset.source.get("notes", ()), np.str_)}
+
+
 def save_npz(dataset: OfflineDataset, path: str | Path) -> Path:
     """Write the dataset in the flat layout, in place of what was there; it appears whole or not at all."""
     path = Path(path)
     if path.suffix != ".npz":
         raise UserError(f"{str(path)!r}: must end with .npz, or it could not be read again")
-    columns = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
-    arrays: dict[str, Any] = {KEYS[column][0]: getattr(dataset, column) for column in columns}
-    arrays |= {name: np.asarray(dataset.source[name]) for name in FACTS if dataset.source.get(name) is not None}
-    arrays[NOTES] = np.asarray(dataset.source.get("notes", ()), np.str_)
+    arrays = to_arrays(dataset)
     draft = path.with_name(f".draft-{path.name}-{os.getpid()}")
     try:
         with draft.open("wb") as opened:

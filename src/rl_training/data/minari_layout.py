@@ -161,8 +161,10 @@ def from_episodes(episodes: Sequence[Mapping[str, Array]], source: Mapping[str, 
         "next_observations": joined("observations", slice(1, None)),
     }
     columns = read_columns(flat, place_of(source))
-    columns["truncated"][ends - 1] |= ~columns["terminated"][ends - 1]  # the data ends there
-    return OfflineDataset(**columns, starts=ends - lengths, source=source)
+    unfinished = ~(columns["terminated"] | columns["truncated"])[ends - 1]
+    columns["truncated"][ends - 1] |= unfinished  # the data ends there
+    partial = tuple(np.flatnonzero(unfinished).tolist())
+    return OfflineDataset(**columns, starts=ends - lengths, source=source, partial=partial)
 
 
 def write_minari(

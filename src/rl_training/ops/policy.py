@@ -43,6 +43,10 @@ def softmax_weights(advantage: Tensor, temperature: float) -> Tensor:
 
 def effective_share(weight: Tensor) -> Tensor:
     """The share of samples that would do the work of weighted ones: 1 where all weights are equal, 1/B for one."""
+    largest = weight.max()
+    if not largest > 0.0:  # all of them are too small to be numbers: nothing does any work
+        return torch.zeros_like(largest)
+    weight = weight / largest  # squares of small numbers would be 0
     return weight.sum().square() / weight.square().sum() / len(weight)
 
 

@@ -33,7 +33,7 @@ class Comparison(Callback):
             self._baseline = clone_and_judge(run, self._dataset, min(self._updates, run.config.run.total_timesteps))
 
     def on_eval(self, run: Run, metrics: Metrics) -> None:
-        metrics["dataset_return_mean"] = float(self._dataset.returns.mean())
+        metrics["dataset_return_mean"] = self._dataset.return_mean
         if self._baseline is not None:
             metrics["bc_return_mean"] = self._baseline
         score = normalized_score(metrics["eval_return_mean"], self._dataset.source)
@@ -55,8 +55,11 @@ def normalized_score(value: float, source: Mapping[str, Any]) -> float | None:
     return 100.0 * (value - float(low)) / (float(high) - float(low))
 
 
-def clone_and_judge(run: Run, dataset: OfflineDataset, updates: int) -> float:
-    """The return of a policy of the same size that repeats the data's actions, on the run's evaluation episodes."""
+def clone_and_judge(run: Run, dataset: OfflineDataset, updates: int) -> float | None:
+    """The return of a policy of the same size that repeats the data's actions, on the run's evaluation episodes.
+
+    None if a signal came meanwhile: half a baseline is none.
+    """
     settings, model, own = run.config.run, run.config.model, run.algorithm
     assert isinstance(own, OffPolicyAlgorithm)
     config = BCConfig(normalize_obs="auto")
@@ -74,6 +77,8 @@ def clone_and_judge(run: Run, dataset: OfflineDataset, updates: int) -> float:
         loop = OfflineLoop(BC(context), run.info, dataset, BehaviorLoopConfig(), settings.seed)
         while loop.steps < updates and not run.signalled:
             loop.step(lambda step: None)
+        if run.signalled:
+            return None
         return run.evaluator(loop.algorithm.act, settings.eval_episodes).mean
 
 

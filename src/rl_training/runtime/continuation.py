@@ -12,6 +12,9 @@ from rl_training.experiment.config import Config
 from rl_training.runtime.checkpoint import find_checkpoint, fitting_policy, read_checkpoint
 from rl_training.types import SpaceInfo, UserError
 
+# What networks were trained under cannot change when they go on.
+_SCALES = ("reward_scale", "reward_shift", "reward_clip", "normalize_obs", "obs_clip")
+
 
 def take_over(algorithm: Algorithm, loop: Any, config: Config, path: str | Path) -> None:
     """Networks, optimisers and scales of the latest checkpoint of a run of the same algorithm."""
@@ -28,12 +31,13 @@ def take_over(algorithm: Algorithm, loop: Any, config: Config, path: str | Path)
 
 
 def _check_origin(meta: Mapping[str, Any], config: Config, info: SpaceInfo) -> None:
-    """Whether it is a run of the same algorithm, with the same networks, on the same spaces."""
+    """Whether it is a run of the same algorithm, with the same networks and scales, on the same spaces."""
     saved, now = meta["config"], config.flat()
     if saved["algo"] != now["algo"]:
         raise UserError(f"is a run of {saved['algo']}, and this is one of {now['algo']}")
     spaces = json.loads(json.dumps(info.to_dict()))
-    for there, here, keys in ((saved, now, type(config.model).model_fields), (meta["spaces"], spaces, spaces)):
+    kept = (*type(config.model).model_fields, *_SCALES)
+    for there, here, keys in ((saved, now, kept), (meta["spaces"], spaces, spaces)):
         for key in keys:
             if there.get(key) != here[key]:
                 raise UserError(f"its {key} is {there.get(key)!r}, and that of this run is {here[key]!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -16,6 +17,7 @@ from rl_training.algorithms.off_policy import OffPolicyAlgorithm
 from rl_training.algorithms.offline import BehaviorLoopConfig, DatasetConfig, OfflineLoopConfig
 from rl_training.data.dataset import OfflineDataset
 from rl_training.data.dataset_arrays import fit_dataset, from_arrays
+from rl_training.data.dataset_files import to_arrays
 from rl_training.data.replay import Replay, replay_of
 from rl_training.data.samplers import UniformSampler
 from rl_training.experiment.config import Config, load_config
@@ -25,6 +27,7 @@ from rl_training.runtime.loops.latest import Latest
 from rl_training.runtime.rng import seeded
 from rl_training.types import Array, Metrics, SpaceInfo, UserError
 
+_LOG = logging.getLogger("rl_training")
 _VALIDATION_EVERY = 100  # updates
 _VALIDATION_ROWS = 4096  # at once
 
@@ -52,7 +55,7 @@ class RewardScale:
 def _range_factor(dataset: OfflineDataset | None) -> float:
     if dataset is None:
         return 1.0  # the run that this one starts from brings it
-    spread = float(np.ptp(dataset.returns))
+    spread = float(np.ptp(dataset.returns[dataset.whole]))
     if spread == 0.0:
         raise UserError("reward_scale='return_range': all episodes of the dataset have the same return; give a number")
     return 1000.0 / spread
@@ -177,7 +180,26 @@ def _build_offline_dataset(config: Config | Mapping[str, Any] | str, info: Space
         dataset = fit_dataset(_read(config, loop, loop.dataset, info), info, loop.action_units)
     except UserError as error:
         raise UserError(f"dataset: {error}") from None
-    return dataset if loop.top_return_fraction == 1.0 else dataset.best(loop.top_return_fraction)
+    if loop.top_return_fraction < 1.0:
+        dataset = dataset.best(loop.top_return_fraction)
+    _say_what_it_is(dataset, config.run.env_id)
+    return dataset
+
+
+def _say_what_it_is(dataset: OfflineDataset, env_id: str) -> None:
+    """One line on what is learned from, and one on each thing that had to be decided about it."""
+    _LOG.info(
+        "the dataset has %d transitions in %d episodes (%d ended, %d cut off), mean return %.2f",
+        len(dataset),
+        dataset.n_episodes,
+        dataset.terminated.sum(),
+        dataset.truncated.sum(),
+        dataset.return_mean,
+    )
+    origin = dataset.source.get("env_id")
+    other = [f"the dataset is of {origin}, and this run of {env_id}"] if origin not in (None, env_id) else []
+    for note in (*other, *dataset.source.get("notes", ())):
+        _LOG.info("dataset: %s", note)
 
 
 def _read(config: Config, loop: DatasetConfig, name: str, info: SpaceInfo) -> OfflineDataset:
@@ -194,7 +216,7 @@ def _read(config: Config, loop: DatasetConfig, name: str, info: SpaceInfo) -> Of
         raise UserError(f"{name!r}: is called with (SpaceInfo): {problem}")
     made = make_dataset(info)
     if isinstance(made, OfflineDataset):
-        return made
+        made = to_arrays(made)  # so that it is checked as any file is
     if not isinstance(made, Mapping):
         raise UserError(f"{name!r}: it made a {type(made).__name__}, not an OfflineDataset or a mapping of arrays")
     return from_arrays(made, source={"path": name}, done_means=done_means, time_limit=limit)
