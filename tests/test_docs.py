@@ -490,7 +490,7 @@ def test_recipe_for_an_algorithm_works(tmp_path: Path) -> None:
         copy, "-c", "from rl_training.cli import main; main()", "train", "plain_pg/cartpole", *tiny("plain_pg")
     )
     assert done.returncode == 0, done.stderr
-    assert len(list((copy / "runs").glob("plain-pg__CartPole-v1__seed0__*"))) == 1
+    assert len(list((copy / "runs").glob("plain_pg__CartPole-v1__seed0__*"))) == 1
     listed = in_copy(copy, "-c", "from rl_training.cli import main; main()", "list")
     assert re.search(
         r"^plain_pg +on_policy +vector +discrete, continuous .*Plain policy gradient$", listed.stdout, re.M

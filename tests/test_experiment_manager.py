@@ -21,8 +21,9 @@ from run_helpers import Pulled, PullPlug, differences, metadata, metrics_rows, t
 
 def test_the_name_says_algorithm_environment_seed_and_time() -> None:
     assert re.fullmatch(r"ppo__CartPole-v1__seed3__\d{8}-\d{6}", run_name("ppo", "CartPole-v1", 3))
+    assert run_name("td3_bc", "my__Env", 3).startswith("td3_bc__my_Env__seed3__")
     name = run_name("my_pkg:SPEC", "ALE/Pong-v5 ../x", 0)
-    assert re.fullmatch(r"my-pkg-SPEC__ALE-Pong-v5-\.\.-x__seed0__\d{8}-\d{6}", name)
+    assert re.fullmatch(r"my_pkg-SPEC__ALE-Pong-v5-\.\.-x__seed0__\d{8}-\d{6}", name)
     assert not name.startswith(".")
 
 

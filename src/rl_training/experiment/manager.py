@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -38,7 +39,8 @@ def versions() -> dict[str, str]:
 def run_name(algo: str, env_id: str, seed: int | None) -> str:
     """`<algo>__<env>__seed<k>__<stamp>`, or `..seeds..` for a folder of several; a file system minds nothing in it."""
     parts = (algo, env_id, "seeds" if seed is None else f"seed{seed}", time.strftime("%Y%m%d-%H%M%S"))
-    return "__".join("".join(c if c.isalnum() or c in "-." else "-" for c in part) for part in parts)
+    plain = ("".join(c if c.isalnum() or c in "-._" else "-" for c in part) for part in parts)
+    return "__".join(re.sub("__+", "_", part) for part in plain)
 
 
 class RunFolder:
