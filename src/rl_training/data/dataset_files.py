@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import zipfile
 import zlib
@@ -116,12 +115,9 @@ def _read_npz(path: Path) -> dict[str, Any]:
 
 def _read_hdf5(path: Path) -> dict[str, Any]:
     """The arrays at the top of the file; groups (what D4RL adds for information) have no use here."""
-    try:
-        h5py = importlib.import_module("h5py")
-    except ImportError as error:
-        raise UserError(
-            f"{str(path)!r}: needs an extra that is not installed: pip install 'rl-training[minari]' ({error})"
-        ) from error
+    from rl_training.data.minari_layout import load_h5py
+
+    h5py = load_h5py(str(path))
     try:
         with h5py.File(path, "r") as opened:
             found = {name: item[()] for name, item in opened.items() if isinstance(item, h5py.Dataset)}

@@ -46,7 +46,7 @@ def datasets_folder() -> Path:
 
 def read_minari(folder: Path) -> OfflineDataset:
     """All episodes of a dataset, in their order; `folder` is the one with `data` in it."""
-    h5py = _h5py(str(folder))
+    h5py = load_h5py(str(folder))
     metadata = _read_metadata(folder / "data" / _METADATA_FILE)
     shapes = dict.fromkeys(_COLUMNS, ()) | {
         name: _stored_shape(metadata, name, folder) for name in ("observations", "actions")
@@ -65,7 +65,8 @@ def read_minari(folder: Path) -> OfflineDataset:
     return from_episodes(episodes, _source(folder, metadata, seeds))
 
 
-def _h5py(asked_by: str) -> Any:
+def load_h5py(asked_by: str) -> Any:
+    """The library that reads HDF5, or one line on how to get it."""
     try:
         return importlib.import_module("h5py")
     except ImportError as error:
@@ -182,7 +183,7 @@ def write_minari(
 
     `env_spec` is the JSON of Gymnasium's spec; `seeds` are those that the episodes were reset with.
     """
-    h5py, target = _h5py(dataset_id), free_place(folder, dataset_id)
+    h5py, target = load_h5py(dataset_id), free_place(folder, dataset_id)
     if dataset.source.get("action_units") != "environment":
         raise UserError(f"{dataset_id!r}: actions must be in the environment's units, as they are in Minari's layout")
     metadata = {
@@ -218,7 +219,7 @@ def write_minari(
 
 def free_place(folder: Path, dataset_id: str) -> Path:
     """Where a new dataset goes; an id that is malformed, taken or could not be written is refused."""
-    _h5py(dataset_id)
+    load_h5py(dataset_id)
     if not is_minari_id(dataset_id):
         raise UserError(f"{dataset_id!r}: is no Minari id; they look like medium-v0 or pendulum/medium-v0")
     target = folder / dataset_id
