@@ -11,11 +11,13 @@ import pytest
 
 from rl_training.data.replay import FrameReplay
 from rl_training.experiment.config import Config, load_config
+from rl_training.runtime.atari import AtariGames
 from rl_training.runtime.checkpoint import read_checkpoint, write_checkpoint
-from rl_training.runtime.envs import EnvMaker
+from rl_training.runtime.collect import Collector
+from rl_training.runtime.envs import EnvMaker, reset_each
 from rl_training.runtime.train import Run, build
 from rl_training.testing import checkpoint_differences
-from rl_training.types import UserError
+from rl_training.types import Array, UserError
 
 pytest.importorskip("ale_py", reason="the extra atari is not installed")
 
@@ -30,11 +32,12 @@ def maker(env_id: str = "ALE/Pong-v5", **values: Any) -> EnvMaker:
     return EnvMaker(config.run, config.loop)
 
 
-@pytest.mark.parametrize("module", ["ale_py", "cv2"])
-def test_a_missing_extra_is_named(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    words = r"^env_id='ALE/Pong-v5': needs an extra that is not installed: pip install 'rl-training\[atari\]' \(.*"
-    with pytest.raises(UserError, match=words + module):
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    words = (
+        r"^env_id='ALE/Pong-v5': needs an extra that is not installed: pip install 'rl-training\[atari\]' \(.*ale_py"
+    )
+    with pytest.raises(UserError, match=words):
         build(pong())
 
 
@@ -73,33 +76,121 @@ def test_time_limit_counts_actions() -> None:
     env.close()
 
 
-def test_a_lost_life_is_no_end() -> None:
-    env = maker("ALE/Breakout-v5").single()
-    lives = env.reset(seed=0)[1]["lives"]
+def until_a_life_is_lost(games: Any) -> tuple[Any, ...]:
+    """The step at which the first of two games of Breakout loses a life: to fire, and not to move."""
+    _, infos = games.reset(seed=[0, 1])
+    lives = infos["lives"][0]
     for _ in range(300):
-        _, _, terminated, truncated, info = env.step(1)  # to fire, and not to move
-        if info["lives"] < lives:
+        step = games.step(np.array([1, 0]))
+        if step[-1]["lives"][0] < lives:
+            return step  # type: ignore[no-any-return]
+    raise AssertionError("no life was lost")
+
+
+def breakout(**env_kwargs: Any) -> AtariGames:
+    return AtariGames("ALE/Breakout-v5", 2, env_kwargs, frame_stack=4)
+
+
+def test_a_lost_life_is_no_end() -> None:
+    games = breakout()
+    _, _, terminated, truncated, infos = until_a_life_is_lost(games)
+    assert not (terminated | truncated).any()
+    assert "life_lost" not in infos
+    games.close()
+
+
+def test_a_lost_life_is_an_end_for_learning_if_asked_for() -> None:
+    """The game goes on, but its transition says terminated, the stack begins anew, and the return is the game's."""
+    config = pong(env_id="ALE/Breakout-v5", env_kwargs={"terminal_on_life_loss": True, "repeat_action_probability": 0})
+    maker = EnvMaker(config.run, config.loop)
+    envs = maker.vector(2)
+    collector = Collector(envs, maker.describe(envs), np.random.default_rng(0))
+    collector.start()
+    ends, frames = [], []
+    for t in range(300):
+        step = collector.step(np.array([1 + t % 3, 0]))
+        ends.append(step.terminated.copy())
+        frames.append(collector.obs[0])
+        if step.terminated[0]:
             break
-    assert info["lives"] == lives - 1
-    assert (terminated, truncated) == (False, False)
-    env.close()
+    assert ends[-1].tolist() == [True, False]
+    assert not np.any(ends[:-1])
+    newest_alone = [(stack == stack[3]).all() for stack in frames]
+    assert newest_alone[-1]
+    assert not all(newest_alone)
+    assert collector.metrics()["episodes"] == 0.0
+    after = collector.step(np.array([1, 0]))
+    assert (after.obs[0] == frames[-1]).all()
+    assert not after.terminated.any()
+    collector.close()
 
 
-@pytest.mark.parametrize(("env_kwargs", "stickiness"), [({}, 0.25), ({"repeat_action_probability": 0.5}, 0.5)])
-def test_actions_stick_as_often_as_the_environment_says(env_kwargs: dict[str, float], stickiness: float) -> None:
-    env = maker(env_kwargs=env_kwargs).single()
-    assert env.unwrapped.ale.getFloat("repeat_action_probability") == stickiness
-    env.close()
+def walks(actions: list[int], seeds: list[int], **env_kwargs: Any) -> Array:
+    """What two games of Breakout show `[2, T, ...]` that take the same actions."""
+    games = breakout(noop_max=0, **env_kwargs)
+    games.reset(seed=seeds)
+    shown = [games.step(np.full(2, action))[0] for action in actions]
+    games.close()
+    return np.stack(shown, axis=1)
+
+
+def test_actions_stick_as_often_as_the_environment_says() -> None:
+    actions = [1, *[2, 3, 3, 2, 2] * 8]
+    plain = walks(actions, [0, 1], repeat_action_probability=0.0)
+    assert (plain[0] == plain[1]).all()
+    sticky = walks(actions, [0, 1])  # a quarter, says the id
+    assert (sticky[0] != sticky[1]).any()
+    idle = walks([0] * len(actions), [0, 1], repeat_action_probability=0.0)
+    stuck = walks(actions, [0, 1], repeat_action_probability=1.0)  # nothing but the action before the first
+    assert (stuck == idle).all()
+    assert (plain != idle).any()
+
+
+def test_a_stack_begins_with_its_first_frame_alone() -> None:
+    games = breakout()
+    obs, _ = games.reset(seed=[3, 4])
+    assert all((obs[:, k] == obs[:, 3]).all() for k in range(3))
+    first = obs[:, 3].copy()
+    obs = games.step(np.array([2, 3]))[0]
+    assert (obs[:, :3] == first[:, None]).all()
+    assert (obs[:, 3] != first).any()
+    games.close()
+
+
+def test_only_the_masked_games_begin_anew_from_the_seeds_at_their_places() -> None:
+    games, other = breakout(), breakout()
+    games.reset(seed=[3, 4])
+    obs = games.step(np.array([2, 3]))[0]
+    again, _ = games.reset(seed=[7, 9], options={"reset_mask": np.array([False, True])})
+    fresh, _ = other.reset(seed=[0, 9])
+    assert (again[0] == obs[0]).all()
+    assert (again[1] == fresh[1]).all()
+    for both in (games, other):
+        both.close()
+
+
+def test_one_game_in_a_process_of_its_own_is_the_same_game() -> None:
+    """`vectorization: async` steps plain environments, whose pictures are stacked by Gymnasium."""
+    shown = []
+    for vectorization in ("auto", "async"):
+        envs = maker(vectorization=vectorization, frame_stack=4).vector(2)
+        obs = [reset_each(envs, [3, 4])]
+        obs += [envs.step(np.array([action, 3]))[0].copy() for action in (2, 2, 3)]
+        shown.append(np.stack(obs))
+        envs.close()
+    assert (shown[0] == shown[1]).all()
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
         ({"env_id": "ALE/Pon-v5"}, r"env_id='ALE/Pon-v5': unknown environment; did you mean 'ALE/Pong-v5'\?"),
-        ({"env_kwargs": {"frameskip": 2}}, "env_kwargs.frameskip=2: Atari games are preprocessed, which needs 1"),
-        ({"env_kwargs": {"obs_type": "ram"}}, "env_kwargs.obs_type='ram': .* needs 'grayscale'; .* module:function"),
-        ({"env_kwargs": {"continuous": True}}, "env_kwargs.continuous=True: .* needs False"),
-        ({"env_kwargs": {"difficulty_level": 1}}, "env_kwargs=.*difficulty_level"),
+        ({"env_kwargs": {"frameskip": 2}}, "env_kwargs.frameskip=2: Atari games come preprocessed, and take repeat_"),
+        (
+            {"env_kwargs": {"obs_type": "ram"}},
+            "env_kwargs.obs_type='ram': .* terminal_on_life_loss; .* module:function",
+        ),
+        ({"env_kwargs": {"repeat_action_probability": "often"}}, "env_kwargs=.*often"),
         ({"algo": "sac"}, "algo='sac': cannot work with the discrete actions of ALE/Pong-v5, only with continuous"),
     ],
     ids=lambda value: None if isinstance(value, str) else "-".join(value),
@@ -118,7 +209,8 @@ def test_what_gymnasium_says_of_a_game_is_accepted() -> None:
     kwargs = dict(gym.spec("ALE/Pong-v5").kwargs)
     assert kwargs["frameskip"] == 4
     env = maker(env_kwargs=kwargs).single()
-    assert env.unwrapped._frameskip == 1
+    before = env.reset(seed=0)[1]["episode_frame_number"]
+    assert env.step(0)[-1]["episode_frame_number"] == before + 4
     env.close()
 
 

@@ -6,12 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
 from rl_training.runtime.extras import import_extra
-from rl_training.types import UserError
+from rl_training.types import Array, UserError
 
-# What the preprocessing needs of the emulator; it skips, pools and shrinks the frames itself.
-_EMULATOR = {"frameskip": 1, "obs_type": "grayscale", "sound_obs": False, "continuous": False}
+# What users may say about a game, with the values that they get otherwise; the id has its own for the first three.
+_CHOICES: dict[str, Any] = {
+    "repeat_action_probability": 0.0,
+    "full_action_space": False,
+    "max_num_frames_per_episode": 108_000,
+    "noop_max": 30,
+    "use_fire_reset": False,
+    "terminal_on_life_loss": False,
+}
 
 
 def is_atari(env_id: str) -> bool:
@@ -19,27 +29,111 @@ def is_atari(env_id: str) -> bool:
     return env_id.startswith("ALE/")
 
 
-def register_atari(env_id: str) -> None:
-    """Make the games known to Gymnasium, or say which extra is missing."""
-    ale, cv2 = (import_extra(module, "atari", asked_by=f"env_id={env_id!r}") for module in ("ale_py", "cv2"))
+def register_atari(env_id: str) -> Any:
+    """Make the games known to Gymnasium, or say which extra is missing; gives the emulator's module."""
+    ale = import_extra("ale_py", "atari", asked_by=f"env_id={env_id!r}")
     ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)  # else every emulator greets on the terminal
-    cv2.setNumThreads(1)  # frames are too small to share
     gym.register_envs(ale)
+    return ale
 
 
-def make_atari(env_id: str, env_kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
-    """A game that shows uint8 `[84, 84]`: four frames an action, of which the last two are pooled.
+class AtariGames(VectorEnv[Array, Array, Array]):
+    """Games that show stacks of uint8 frames `[B, frame_stack, 84, 84]`, run by the emulator's own vector environment.
 
-    An episode begins with up to 30 idle frames and ends with the game, not with a life. Actions stick as often as the
-    id says (`repeat_action_probability`, a quarter of the frames in v5).
+    An action takes four frames, of which the last two are pooled. An episode begins with up to 30 idle frames, shows
+    its first frame as often as the stack has room, and ends with the game. With `terminal_on_life_loss` a lost life
+    is an end as well, for learning alone: `info["life_lost"]` says so, the stack begins anew, and the game goes on.
+    Actions stick as often as the id says (`repeat_action_probability`, a quarter of the frames in v5).
     """
-    register_atari(env_id)  # here too: a process of its own may know nothing of the games yet
-    registered = gym.spec(env_id).kwargs
-    for key, needed in _EMULATOR.items():
-        given = env_kwargs.get(key, needed)
-        if given not in (needed, registered.get(key)):
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int,
+        env_kwargs: Mapping[str, Any],
+        *,
+        frame_stack: int = 1,
+        time_limit: int | None = None,
+        threads: int = 1,
+    ) -> None:
+        ale = register_atari(env_id)
+        registered = dict(gym.spec(env_id).kwargs)
+        options = _options(registered, env_kwargs)
+        self._lives_count = options.pop("terminal_on_life_loss")
+        # The emulator stacks frames too, but with black ones at the start, and a replay that keeps every frame once
+        # has none of these. It also begins ended episodes by itself at the next step, unless told to before.
+        self._games = ale.AtariVectorEnv(
+            registered["game"], num_envs, stack_num=1, reward_clipping=False, num_threads=threads, **options
+        )
+        self._time_limit = time_limit
+        self._lives = np.zeros(num_envs, np.int64)
+        self._elapsed = np.zeros(num_envs, np.int64)
+        self._frames = np.zeros((num_envs, frame_stack, 84, 84), np.uint8)
+        self.num_envs = num_envs
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+        self.single_observation_space = gym.spaces.Box(0, 255, self._frames.shape[1:], np.uint8)
+        self.single_action_space = gym.spaces.Discrete(int(self._games.single_action_space.n))
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Begin all games, or those of a `reset_mask`; of seeds `[B]` these take the ones at their places."""
+        mask = np.ones(self.num_envs, np.bool_) if options is None else options["reset_mask"]
+        seeds = None if seed is None else np.broadcast_to(seed, self.num_envs)[mask]
+        shown, infos = self._games.reset(seed=seeds, options=options)
+        self._frames[mask] = shown[mask]
+        self._lives[mask], self._elapsed[mask] = infos["lives"][mask], 0
+        return self._frames.copy(), infos
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        shown, reward, terminated, truncated, infos = self._games.step(actions)
+        self._frames[:, :-1] = self._frames[:, 1:]
+        self._frames[:, -1] = shown[:, 0]
+        self._elapsed += 1
+        if self._time_limit is not None:
+            truncated = truncated | (self._elapsed >= self._time_limit)
+        if self._lives_count:
+            lost = (infos["lives"] < self._lives) & ~terminated
+            self._lives = infos["lives"].astype(np.int64)
+            self._frames[lost] = shown[lost]
+            infos = {**infos, "life_lost": lost}
+        return self._frames.copy(), reward, terminated, truncated, infos
+
+    def close_extras(self, **kwargs: Any) -> None:
+        del self._games
+
+
+class OneAtariGame(gym.Env[Array, int]):
+    """One of them as a plain environment, for who wants it in a process of its own."""
+
+    def __init__(self, env_id: str, env_kwargs: Mapping[str, Any], time_limit: int | None = None) -> None:
+        self._games = AtariGames(env_id, 1, env_kwargs, time_limit=time_limit)
+        space = self._games.single_observation_space
+        self.observation_space = gym.spaces.Box(0, 255, space.shape[1:], np.uint8)  # type: ignore[index]
+        self.action_space = self._games.single_action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed)
+        obs, infos = self._games.reset(seed=seed)
+        return obs[0, 0], _first(infos)
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, infos = self._games.step(np.array([action]))
+        return obs[0, 0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(infos)
+
+
+def _first(infos: Mapping[str, Array]) -> dict[str, Any]:
+    return {name: values[0] for name, values in infos.items()}
+
+
+def _options(registered: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the emulator is made with, from what the id and the user say."""
+    for key, value in given.items():
+        # An environment that `gymnasium.make` made carries all arguments of its id with it.
+        if key not in _CHOICES and value != registered.get(key):
             raise UserError(
-                f"env_kwargs.{key}={given!r}: Atari games are preprocessed, which needs {needed!r}; for anything else "
-                "give env_id as module:function of your own"
+                f"env_kwargs.{key}={value!r}: Atari games come preprocessed, and take {', '.join(_CHOICES)}; for "
+                "anything else give env_id as module:function of your own"
             )
-    return gym.wrappers.AtariPreprocessing(gym.make(env_id, **{**env_kwargs, **_EMULATOR}))
+    said = {**registered, **given}
+    return {key: said.get(key, default) for key, default in _CHOICES.items()}

@@ -131,6 +131,8 @@ class Collector:
         reward = np.asarray(raw_reward, np.float32)
         if self._reward_clip is not None:
             reward = np.clip(reward, -self._reward_clip, self._reward_clip)
+        if "life_lost" in infos:  # an end to learn from, though the game goes on
+            terminated = terminated | infos["life_lost"]
         return Step(obs, action, reward, next_obs, terminated, truncated, real)
 
     def _restart(self, mask: Array) -> Array:

@@ -23,7 +23,7 @@ from rl_training.algorithms.base import LoopConfig
 from rl_training.experiment.references import is_reference, resolve_reference, unfitting_call
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import RunConfig
-from rl_training.runtime.atari import is_atari, make_atari, register_atari
+from rl_training.runtime.atari import AtariGames, OneAtariGame, is_atari, register_atari
 from rl_training.runtime.extras import extra_behind, missing
 from rl_training.runtime.spaces import PackedObservation, describe_spaces, mask_size
 from rl_training.types import Array, SpaceInfo, UserError
@@ -151,6 +151,7 @@ class EnvMaker:
         self.env_id = env_id = settings.env_id
         self.env_kwargs = dict(settings.env_kwargs)
         self.vectorization = settings.vectorization
+        self._threads = settings.threads
         self.loop = loop
         self.masked = False
         self._made: list[weakref.ref[gym.Env[Any, Any]]] = []
@@ -201,7 +202,7 @@ class EnvMaker:
             if not isinstance(env, gym.Env):
                 raise UserError(f"env_id={self.env_id!r}: it made a {type(env).__name__}, not a gymnasium.Env")
         elif is_atari(self.env_id):
-            env = make_atari(self.env_id, self.env_kwargs)
+            return OneAtariGame(self.env_id, self.env_kwargs, limit)
         else:
             return gym.make(self.env_id, max_episode_steps=limit, **self.env_kwargs)
         return gym.wrappers.TimeLimit(env, limit) if limit is not None else env
@@ -230,12 +231,19 @@ class EnvMaker:
 
     def judged(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         """The environments of an evaluation: every episode is seeded by itself."""
-        return self._friendly(lambda: self._made_vector(1) if self.makes_vectors else self._sync(num_envs))
+        return self._friendly(lambda: self._judged(num_envs))
+
+    def _judged(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
+        if self.makes_vectors:
+            return self._made_vector(1)
+        return self._games(num_envs) if is_atari(self.env_id) else self._sync(num_envs)
 
     def _vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         if self.makes_vectors:
             return self._made_vector(num_envs)
         mode = self.vectorization
+        if is_atari(self.env_id) and mode != "async":
+            return self._games(num_envs)
         native = self._native()
         if mode == "native" and native is None:
             raise UserError(f"vectorization='native': {self.env_id} has no native vector environment; use auto or sync")
@@ -258,6 +266,12 @@ class EnvMaker:
                 f"its autoreset_mode, not a {type(envs).__name__}"
             )
         return envs
+
+    def _games(self, num_envs: int) -> AtariGames:
+        stack, limit = self.loop.frame_stack, self.loop.time_limit
+        return AtariGames(
+            self.env_id, num_envs, self.env_kwargs, frame_stack=stack, time_limit=limit, threads=self._threads
+        )
 
     def _native(self) -> Callable[..., VectorEnv[Any, Any, Any]] | None:
         if self.spec is None or self.loop.frame_stack > 1:
