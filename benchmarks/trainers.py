@@ -41,9 +41,19 @@ def ours(*, unit: str, **settings: Any) -> Advance:
     return advance
 
 
-def sb3_on_policy(*, unit: str, algo: str, hidden_sizes: list[int], **settings: Any) -> Advance:
-    """PPO or A2C of Stable-Baselines3, whose default activation is tanh."""
-    model = sb3_model(f"stable_baselines3:{algo.upper()}", policy_kwargs={"net_arch": hidden_sizes}, **settings)
+def sb3_on_policy(library: str, *, unit: str, algo: str, hidden_sizes: list[int], **settings: Any) -> Advance:
+    """PPO, A2C or TRPO of Stable-Baselines3 or of its collection, whose default activation is tanh."""
+    return learning(sb3_model(f"{library}:{algo.upper()}", policy_kwargs={"net_arch": hidden_sizes}, **settings))
+
+
+def sb3_recurrent(*, unit: str, algo: str, hidden_sizes: list[int], rnn_hidden_size: int, **settings: Any) -> Advance:
+    """PPO of the collection of Stable-Baselines3 with an LSTM each for policy and value, which is its default."""
+    shape = {"net_arch": hidden_sizes, "lstm_hidden_size": rnn_hidden_size}
+    return learning(sb3_model("sb3_contrib:RecurrentPPO", policy="MlpLstmPolicy", policy_kwargs=shape, **settings))
+
+
+def learning(model: Any) -> Advance:
+    """A model of Stable-Baselines3 goes on for some steps."""
 
     def advance(count: int) -> int:
         before = model.num_timesteps
@@ -51,6 +61,31 @@ def sb3_on_policy(*, unit: str, algo: str, hidden_sizes: list[int], **settings: 
         return int(model.num_timesteps - before)
 
     return advance
+
+
+def sb3_atari(
+    *,
+    unit: str,
+    threads: int,
+    env_id: str,
+    num_envs: int,
+    frame_stack: int,
+    repeat_action_probability: float,
+    **settings: Any,
+) -> Advance:
+    """PPO of Stable-Baselines3 on its preprocessed games, with its convolutions, which are the same as ours."""
+    import ale_py
+    import gymnasium as gym
+    import torch
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_atari_env
+    from stable_baselines3.common.vec_env import VecFrameStack
+
+    torch.set_num_threads(threads)
+    gym.register_envs(ale_py)
+    emulator = {"frameskip": 1, "repeat_action_probability": repeat_action_probability}
+    envs = VecFrameStack(make_atari_env(env_id, num_envs, seed=0, env_kwargs=emulator), frame_stack)
+    return learning(PPO("CnnPolicy", envs, device="cpu", seed=0, **settings))
 
 
 def sb3_off_policy(
@@ -92,7 +127,13 @@ def sb3_names(hidden_sizes: list[int], train_every: int, updates_per_step: float
 
 
 def sb3_model(
-    trainer: str, env_id: str, num_envs: int, threads: int, noise_std: float | None = None, **settings: Any
+    trainer: str,
+    env_id: str,
+    num_envs: int,
+    threads: int,
+    noise_std: float | None = None,
+    policy: str = "MlpPolicy",
+    **settings: Any,
 ) -> Any:
     """An algorithm of Stable-Baselines3, or of a library with its interface, on its own vector environment."""
     import numpy as np
@@ -105,7 +146,7 @@ def sb3_model(
     if noise_std is not None:
         zeros = np.zeros(envs.action_space.shape)
         settings["action_noise"] = NormalActionNoise(zeros, zeros + noise_std)
-    return named(trainer)("MlpPolicy", envs, device="cpu", seed=0, **settings)
+    return named(trainer)(policy, envs, device="cpu", seed=0, **settings)
 
 
 def d3rlpy_offline(

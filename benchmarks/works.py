@@ -10,7 +10,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from trainers import STEPS, UPDATES, Advance, d3rlpy_offline, ours, plain, sb3_off_policy, sb3_on_policy
+from trainers import (
+    STEPS,
+    UPDATES,
+    Advance,
+    d3rlpy_offline,
+    ours,
+    plain,
+    sb3_atari,
+    sb3_off_policy,
+    sb3_on_policy,
+    sb3_recurrent,
+)
 
 OURS = "ours"
 
@@ -55,9 +66,25 @@ class Work:
         return self.sides[side](unit=self.unit, threads=threads)
 
 
-def on_policy(**settings: Any) -> Sides:
+def on_policy(peer: str = "sb3", **settings: Any) -> Sides:
     """Both sides with the same settings: their names are the same in both libraries, and so are the other defaults."""
-    return {OURS: partial(ours, activation="tanh", **settings), "sb3": partial(sb3_on_policy, **settings)}
+    theirs = partial(sb3_on_policy, PEERS[peer].module, **settings)
+    return {OURS: partial(ours, activation="tanh", **settings), peer: theirs}
+
+
+def recurrent(**settings: Any) -> Sides:
+    """Both sides with the same settings: an LSTM of this width before the MLP of the policy, another for the value."""
+    return {OURS: partial(ours, activation="tanh", **settings), "sb3_contrib": partial(sb3_recurrent, **settings)}
+
+
+def atari(**settings: Any) -> Sides:
+    """Both sides with the same settings, four frames a stack, and no sticky actions."""
+    game = {"env_id": "ALE/Pong-v5", "frame_stack": 4}
+    mine = {"env_kwargs": {"repeat_action_probability": 0.0}, "reward_clip": 1.0, "hidden_sizes": []}
+    return {
+        OURS: partial(ours, algo="ppo", **mine, **game, **settings),
+        "sb3": partial(sb3_atari, repeat_action_probability=0.0, **game, **settings),
+    }
 
 
 def off_policy(own: Mapping[str, Mapping[str, Any]], **settings: Any) -> Sides:
@@ -118,6 +145,37 @@ WORKS = {
         24_000,
         on_policy(algo="a2c", env_id="CartPole-v1", num_envs=8, hidden_sizes=[64, 64], n_steps=5),
     ),
+    "trpo_cartpole": Work(
+        "TRPO on CartPole-v1: 2 environments x 512 steps, 15 steps of conjugate gradient, the critic 20 times in "
+        "minibatches of 512, 64-64 tanh",
+        10_240,
+        on_policy(
+            "sb3_contrib",
+            algo="trpo",
+            env_id="CartPole-v1",
+            num_envs=2,
+            hidden_sizes=[64, 64],
+            n_steps=512,
+            batch_size=512,
+            cg_max_steps=15,
+            n_critic_updates=20,
+        ),
+    ),
+    "recurrent_ppo_cartpole": Work(
+        "Recurrent PPO on CartPole-v1: 8 environments x 128 steps, 10 epochs of 8 minibatches of 128 steps in a row, "
+        "LSTMs of 256 for policy and value, 64-64 tanh",
+        2_048,
+        recurrent(
+            algo="recurrent_ppo",
+            env_id="CartPole-v1",
+            num_envs=8,
+            rnn_hidden_size=256,
+            hidden_sizes=[64, 64],
+            n_steps=128,
+            n_epochs=10,
+            batch_size=128,
+        ),
+    ),
     "ppo_halfcheetah": Work(
         "PPO on HalfCheetah-v5: 4 environments x 512 steps, 10 epochs in minibatches of 64, 64-64 tanh",
         12_288,
@@ -131,6 +189,12 @@ WORKS = {
             batch_size=64,
         ),
         needs=MUJOCO,
+    ),
+    "ppo_pong": Work(
+        "PPO on ALE/Pong-v5: 8 environments x 128 steps, 4 epochs of 4 minibatches, the convolutions of DQN",
+        2_048,
+        atari(num_envs=8, n_steps=128, n_epochs=4, batch_size=256, ent_coef=0.01, learning_rate=2.5e-4),
+        needs={"ale_py": "pip install 'rl-training[atari]'", "cv2": "pip install opencv-python-headless"},
     ),
     "dqn_cartpole": Work(
         "DQN on CartPole-v1: an update of 64 rows after every 4 steps, 64-64 relu",

@@ -64,7 +64,7 @@ class PlainPG(OnPolicyAlgorithm):
         entropy = self.distribution.entropy(params).mean()
         value_error = value_loss(value, data.target)
         self.differentiate(policy + self.cfg.vf_coef * value_error - self.cfg.ent_coef * entropy)
-        norm = self.descend()
+        norm = self.descend(self.cfg.max_grad_norm)
         return {
             "policy_loss": float(policy.detach()),
             "value_loss": float(value_error.detach()),

@@ -29,15 +29,19 @@ ENGINES = ("auto", "autograd")
 ON_POLICY = [name for name, entry in REGISTRY.items() if entry.family == "on_policy"]
 OFF_POLICY = [name for name, entry in REGISTRY.items() if entry.family == "off_policy"]
 OFFLINE = [name for name, entry in REGISTRY.items() if entry.family == "offline"]
+# Who imitates learns from no rewards: `test_imitation` has worlds for it.
+REWARDED = [name for name, entry in REGISTRY.items() if entry.family != "imitation"]
 # Those that discount have values; who only repeats what was done has none.
-VALUED = [name for name in REGISTRY if "gamma" in settings_of(load_spec(name))]
+VALUED = [name for name in REWARDED if "gamma" in settings_of(load_spec(name))]
 # What keeps a run small; an algorithm takes those that it knows.
 SMALL = {
     "env_id": "conformance",
     "num_envs": 2,
     "eval_episodes": 1,
     "hidden_sizes": [8],
+    "rnn_hidden_size": 8,
     "n_steps": 8,
+    "n_epochs": 10,
     "buffer_size": 1000,
     "learning_starts": 4,
     "train_every": 8,
@@ -258,10 +262,18 @@ def trained(algo: str, env_factory: Callable[..., Any] | None, **settings: Any) 
     return run
 
 
-def values(run: Run, obs: Any) -> np.ndarray:
-    """What the critic says about observations `[B, ...]`, or about the best known actions for them."""
+def values(run: Run, obs: Any, *, in_a_row: bool = False) -> np.ndarray:
+    """What the critic says about observations `[B, ...]`, or about the best known actions for them.
+
+    Who remembers is told whether they are those of an episode, in a row, or each the first of one.
+    """
     learner: Any = run.algorithm
     obs = np.asarray(obs, np.float32)
+    if learner.recurrent and in_a_row:
+        acts = [learner.act(obs[:1], explore=True)]
+        for row in obs[1:]:
+            acts.append(learner.act(row[None], acts[-1].carry, explore=True))
+        return np.concatenate([act.extras["value"] for act in acts])
     if run.config.spec.family == "on_policy":
         return learner.act(obs, explore=True).extras["value"]
     seen = torch.from_numpy(learner.observer.scaled(obs))
@@ -293,6 +305,7 @@ def algorithm(algo: str, info: SpaceInfo, **settings: Any) -> OnPolicyAlgorithm:
     """An on-policy algorithm without a loop."""
     made = agent(algo, info, **settings)
     assert isinstance(made, OnPolicyAlgorithm)
+    made.memories(rollout_rows=1000)
     return made
 
 

@@ -14,7 +14,10 @@ from rl_training.experiment.config import Config, load_config
 from rl_training.runtime.atari import AtariGames
 from rl_training.runtime.checkpoint import read_checkpoint, write_checkpoint
 from rl_training.runtime.collect import Collector
+from rl_training.runtime.datasets import Behaviour, collect
+from rl_training.runtime.env_repeat import check_autoreset
 from rl_training.runtime.envs import EnvMaker, reset_each
+from rl_training.runtime.lives import lives_lost
 from rl_training.runtime.train import Run, build
 from rl_training.testing import checkpoint_differences
 from rl_training.types import Array, UserError
@@ -125,6 +128,24 @@ def test_a_lost_life_is_an_end_for_learning_if_asked_for() -> None:
     collector.close()
 
 
+def test_lives_are_counted_anew_in_every_game() -> None:
+    """The last one ends with the game, which is no lost life any more; in the next game they count again."""
+    games = breakout(terminal_on_life_loss=True)
+    games.reset(seed=[0, 1])
+    lost, over, stacks = [], False, []
+    while not over:
+        obs, _, terminated, _, infos = games.step(np.array([1 + len(lost) % 3, 0]))
+        lost.append(bool(infos["life_lost"][0]))
+        stacks.append(obs[0])
+        over = bool(terminated[0])
+        assert len(lost) < 2_000
+    assert (sum(lost), lost[-1]) == (4, False)
+    assert (stacks[-1][:3] == stacks[-2][1:]).all()
+    games.reset(seed=[2, 3], options={"reset_mask": np.array([True, False])})
+    assert any(games.step(np.array([1, 0]))[-1]["life_lost"][0] for _ in range(300))
+    games.close()
+
+
 def walks(actions: list[int], seeds: list[int], **env_kwargs: Any) -> Array:
     """What two games of Breakout show `[2, T, ...]` that take the same actions."""
     games = breakout(noop_max=0, **env_kwargs)
@@ -169,15 +190,23 @@ def test_only_the_masked_games_begin_anew_from_the_seeds_at_their_places() -> No
         both.close()
 
 
-def test_one_game_in_a_process_of_its_own_is_the_same_game() -> None:
-    """`vectorization: async` steps plain environments, whose pictures are stacked by Gymnasium."""
-    shown = []
+@pytest.mark.parametrize("frame_stack", [1, 4])
+def test_one_game_in_a_process_of_its_own_is_the_same_game(frame_stack: int) -> None:
+    """`vectorization: async` steps plain environments; stacks begin anew with every life there too."""
+    shown: list[Array] = []
+    lost: list[Array] = []
+    kwargs = {"terminal_on_life_loss": True}
     for vectorization in ("auto", "async"):
-        envs = maker(vectorization=vectorization, frame_stack=4).vector(2)
-        obs = [reset_each(envs, [3, 4])]
-        obs += [envs.step(np.array([action, 3]))[0].copy() for action in (2, 2, 3)]
-        shown.append(np.stack(obs))
+        envs = maker("ALE/Breakout-v5", vectorization=vectorization, env_kwargs=kwargs, frame_stack=frame_stack).vector(
+            2
+        )
+        steps = [(reset_each(envs, [3, 4]), {"life_lost": np.zeros(2)})]
+        steps += [envs.step(np.array([1 + t % 3, 0]))[::4] for t in range(60)]
+        shown.append(np.stack([obs for obs, _ in steps]))
+        lost.append(np.stack([lives_lost(infos, 2) for _, infos in steps]))
         envs.close()
+    assert lost[0].any()
+    assert (lost[0] == lost[1]).all()
     assert (shown[0] == shown[1]).all()
 
 
@@ -190,7 +219,13 @@ def test_one_game_in_a_process_of_its_own_is_the_same_game() -> None:
             {"env_kwargs": {"obs_type": "ram"}},
             "env_kwargs.obs_type='ram': .* terminal_on_life_loss; .* module:function",
         ),
-        ({"env_kwargs": {"repeat_action_probability": "often"}}, "env_kwargs=.*often"),
+        ({"env_kwargs": {"repeat_action_probability": "often"}}, "probability='often': must be a number from 0"),
+        ({"env_kwargs": {"repeat_action_probability": 3}}, "probability=3: must be a number from 0 to 1"),
+        ({"env_kwargs": {"terminal_on_life_loss": "maybe"}}, "terminal_on_life_loss='maybe': must be true or false"),
+        ({"env_kwargs": {"noop_max": -5}}, "noop_max=-5: must be a whole number from 0"),
+        ({"env_kwargs": {"noop_max": 1.5}}, "noop_max=1.5: must be a whole number"),
+        ({"env_kwargs": {"max_num_frames_per_episode": 0}}, "episode=0: must be a whole number from 1"),
+        ({"env_id": "PongNoFrameskip-v4"}, "NoFrameskip-v4': Atari games come preprocessed as 'ALE/Pong-v5'"),
         ({"algo": "sac"}, "algo='sac': cannot work with the discrete actions of ALE/Pong-v5, only with continuous"),
     ],
     ids=lambda value: None if isinstance(value, str) else "-".join(value),
@@ -212,6 +247,26 @@ def test_what_gymnasium_says_of_a_game_is_accepted() -> None:
     before = env.reset(seed=0)[1]["episode_frame_number"]
     assert env.step(0)[-1]["episode_frame_number"] == before + 4
     env.close()
+
+
+def test_a_dataset_is_collected_from_a_game() -> None:
+    dataset = collect("ALE/Pong-v5", [Behaviour()], steps=12)
+    assert (dataset.obs.shape, dataset.obs.dtype) == ((12, 84, 84), np.uint8)
+
+
+def test_a_game_that_was_made_to_be_seen_is_accepted() -> None:
+    maker(env_kwargs={"render_mode": "rgb_array"}).single().close()
+
+
+def test_a_game_keeps_its_promises() -> None:
+    """What the doctor says of it, with lives that count as ends."""
+    config = pong(env_id="ALE/Breakout-v5", env_kwargs={"terminal_on_life_loss": True}, time_limit=50)
+    checked = EnvMaker(config.run, config.loop)
+    envs = checked.vector(1)
+    info = checked.describe(envs)
+    envs.close()
+    level, words = check_autoreset(checked, info, 120)
+    assert (level, words) == ("ok", "transitions over 6 ends of episodes equal those of plain loops")
 
 
 def advanced(run: Run, folder: Path, steps: int) -> Any:

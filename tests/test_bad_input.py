@@ -234,13 +234,16 @@ def test_an_override_without_a_value_is_one_line(override: str, command: Command
     [
         (
             {"algo": "test_bad_input:DISCRETE_ONLY", "env_id": "Pendulum-v1"},
-            ["cannot work with the continuous actions of Pendulum-v1, only with discrete ones", "ppo or a2c or ddpg"],
+            [
+                "cannot work with the continuous actions of Pendulum-v1, only with discrete ones",
+                "recurrent_ppo or ddpg",
+            ],
         ),
         (
             {"algo": "test_bad_input:CONTINUOUS_ONLY", "env_id": "CartPole-v1", "batch_size": None, "n_epochs": None},
             [
                 "cannot work with the discrete actions of CartPole-v1, only with continuous ones",
-                "ppo or a2c or dqn can",
+                "recurrent_ppo or dqn can",
             ],
         ),
         ({"env_id": "test_bad_input:UnboundedActions"}, ["actions are unbounded", "RescaleAction"]),
@@ -263,7 +266,11 @@ def test_spaces_that_do_not_fit_are_one_line(
         ("tqc", {"top_quantiles_to_drop": 4}, ["top_quantiles_to_drop=4: must be below n_quantiles=4"]),
         ("sac", {"ent_coef": -1}, ["ent_coef", "-1 is neither a number of at least 0, nor 'auto'"]),
         ("sac", {"ent_coef": "auto_x"}, ["ent_coef", "'auto_x' is neither"]),
-        ("sac", {"env_id": "CartPole-v1"}, ["cannot work with the discrete actions", "ppo or a2c or dqn can"]),
+        (
+            "sac",
+            {"env_id": "CartPole-v1"},
+            ["cannot work with the discrete actions", "recurrent_ppo or dqn can"],
+        ),
         ("iql", {"env_id": "CartPole-v1"}, ["cannot work with the discrete actions", "continuous ones; bc or cql can"]),
         ("dqn", {"env_id": "Pendulum-v1"}, ["cannot work with the continuous actions", "only with discrete ones"]),
         ("td3", {"tau": 2}, ["tau=2: must be at most 1"]),

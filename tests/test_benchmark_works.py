@@ -18,13 +18,20 @@ from benchmark_helpers import BENCHMARKS, trainers, works
 from rl_training.runtime import train
 from rl_training.runtime.train import Run
 
-ON_POLICY = {"ppo_cartpole", "a2c_cartpole", "ppo_halfcheetah"}
-OFF_POLICY = [name for name, work in works.WORKS.items() if name not in ON_POLICY and "plain" not in work.sides]
+ON_POLICY = {"ppo_cartpole", "a2c_cartpole", "trpo_cartpole", "recurrent_ppo_cartpole", "ppo_halfcheetah"}
+# On images; its peer has a network and environments of its own.
+ATARI = {"ppo_pong"}
+OFF_POLICY = [name for name, work in works.WORKS.items() if name not in ON_POLICY | ATARI and "plain" not in work.sides]
 
 
 @pytest.mark.parametrize(
     ("name", "rollout", "resets"),
-    [("ppo_cartpole", 1024, True), ("a2c_cartpole", 40, True), ("ppo_halfcheetah", 2048, False)],
+    [
+        ("ppo_cartpole", 1024, True),
+        ("a2c_cartpole", 40, True),
+        ("trpo_cartpole", 1024, True),
+        ("ppo_halfcheetah", 2048, False),
+    ],
 )
 def test_ours_does_one_rollout_at_a_time(
     name: str, rollout: int, resets: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -95,7 +102,8 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
         return SimpleNamespace(asked=(env_id, n_envs), action_space=SimpleNamespace(shape=(3,)))
 
     for module in ("stable_baselines3", "sb3_contrib", "sb3_redq", "sbx"):
-        algorithms = {name: finder(module, name) for name in ("PPO", "A2C", "DQN", "SAC", "TD3", "TQC", "REDQ")}
+        names = ("PPO", "A2C", "TRPO", "RecurrentPPO", "DQN", "SAC", "TD3", "TQC", "REDQ")
+        algorithms = {name: finder(module, name) for name in names}
         monkeypatch.setitem(sys.modules, module, SimpleNamespace(**algorithms))
     common = "stable_baselines3.common"
     noise = SimpleNamespace(NormalActionNoise=lambda mean, std: (list(mean), list(std)))
@@ -107,12 +115,17 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
 
 @pytest.mark.parametrize("name", sorted(ON_POLICY))
 def test_on_policy_peer_has_the_same_settings(name: str, models: list[StandIn]) -> None:
-    advance = works.WORKS[name].build("sb3", threads=1)
+    (peer,) = works.WORKS[name].peers
+    advance = works.WORKS[name].build(peer, threads=1)
     assert advance(100) == 101
     asked, mine = models[0].asked, dict(works.WORKS[name].sides["ours"].keywords)
-    assert asked["found"] == f"stable_baselines3:{mine.pop('algo').upper()}"
+    algo, shape = mine.pop("algo"), {"net_arch": mine.pop("hidden_sizes")}
+    if algo == "recurrent_ppo":
+        algo, shape["lstm_hidden_size"] = "RecurrentPPO", mine.pop("rnn_hidden_size")
+        assert asked["policy"] == "MlpLstmPolicy"
+    assert asked["found"].lower() == f"{works.PEERS[peer].module}:{algo}".lower()
     assert asked["envs"].asked == (mine.pop("env_id"), mine.pop("num_envs"))
-    assert asked["policy_kwargs"] == {"net_arch": mine.pop("hidden_sizes")}
+    assert asked["policy_kwargs"] == shape
     assert asked["device"] == "cpu"
     assert mine.pop("activation") == "tanh"
     assert mine.items() <= asked.items()
@@ -179,6 +192,28 @@ def test_off_policy_peer_has_the_same_settings(
     mine = work.sides["ours"].keywords
     assert envs == (mine["env_id"], mine["num_envs"])
     assert asked == settings | {"found": found, "policy": "MlpPolicy", "device": "cpu", "seed": 0}
+
+
+def test_the_atari_peer_has_the_same_settings(models: list[StandIn], monkeypatch: pytest.MonkeyPatch) -> None:
+    def games(env_id: str, num_envs: int, seed: int, env_kwargs: dict[str, Any]) -> Any:
+        return SimpleNamespace(asked=(env_id, num_envs), env_kwargs=env_kwargs)
+
+    common = "stable_baselines3.common"
+    monkeypatch.setitem(sys.modules, f"{common}.env_util", SimpleNamespace(make_atari_env=games))
+    stacked = SimpleNamespace(VecFrameStack=lambda envs, count: SimpleNamespace(envs=envs, count=count))
+    monkeypatch.setitem(sys.modules, f"{common}.vec_env", stacked)
+    monkeypatch.setitem(sys.modules, "ale_py", SimpleNamespace())
+    monkeypatch.setattr("gymnasium.register_envs", lambda module: None)
+    assert works.WORKS["ppo_pong"].build("sb3", threads=1)(100) == 101
+    asked, mine = models[0].asked, dict(works.WORKS["ppo_pong"].sides["ours"].keywords)
+    assert (asked["found"], asked["policy"]) == ("stable_baselines3:PPO", "CnnPolicy")
+    assert mine.pop("algo") == "ppo"
+    assert asked["envs"].count == mine.pop("frame_stack")
+    assert asked["envs"].envs.asked == (mine.pop("env_id"), mine.pop("num_envs"))
+    assert asked["envs"].envs.env_kwargs == mine.pop("env_kwargs") | {"frameskip": 1}
+    # Theirs clips rewards at 1, and puts policy and value right behind the convolutions.
+    assert (mine.pop("reward_clip"), mine.pop("hidden_sizes")) == (1.0, [])
+    assert mine.items() <= asked.items()
 
 
 def test_every_peer_of_an_off_policy_work_is_looked_at() -> None:

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_training import A2C, PPO, UserError
+from rl_training.models.actor_critic_engine import _forbid
 from rl_training.models.encoders import DictEncoder, NatureCNN
 from rl_training.models.mlp_actor_critic import MLPActorCritic, Shape
-from rl_training.models.mlp_engine import _forbid
 from rl_training.ops.distributions import FORBIDDEN, Categorical, MultiCategorical
 from rl_training.ops.kernels import acting
 from rl_training.ops.observations import Unpacker, layout, pack, row_bytes

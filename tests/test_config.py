@@ -515,3 +515,8 @@ def test_every_setting_explains_itself(algo: str) -> None:
 def test_a_config_knows_its_type() -> None:
     assert isinstance(load_config(PPO), Config)
     assert issubclass(ConfigError, UserError)
+
+
+def test_a_value_that_fills_a_page_is_named_by_its_type() -> None:
+    with pytest.raises(ConfigError, match=r"dataset=<dict>: must be text$"):
+        load_config({"algo": "gail", "env_id": "CartPole-v1", "dataset": {"obs": list(range(1000))}})

@@ -27,7 +27,7 @@ from replay_feed import Feed, event_rows, info_of
 from rl_training.data.dataset import OfflineDataset
 from rl_training.data.dataset_arrays import fit_dataset, from_arrays, from_replay
 from rl_training.data.replay import FrameReplay, Replay
-from rl_training.types import SpaceInfo, UserError
+from rl_training.types import ObsPart, SpaceInfo, UserError
 
 AUTO = {"done_means": "auto", "time_limit": LADDER_LIMIT}
 COLUMNS = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
@@ -289,6 +289,24 @@ def acting(action: Any, **source: Any) -> OfflineDataset:
 def choosing(counts: tuple[int, ...], starts: tuple[int, ...]) -> SpaceInfo:
     kind, shape = ("discrete", ()) if len(counts) == 1 else ("multi_discrete", (len(counts),))
     return SpaceInfo((2,), "float32", kind, shape, sum(counts), counts, starts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "mask_size", "words"),
+    [("", 3, "come with an action mask"), ("numbers", 0, "are a Dict"), ("numbers", 3, "are a Dict")],
+)
+def test_of_observations_that_travel_as_bytes_it_is_said_how_to_give_them(
+    name: str, mask_size: int, words: str
+) -> None:
+    """And not how many bytes there are, which means nothing to anybody outside."""
+    packed = {"parts": (ObsPart(name, (2,), "float32"),), "mask_size": mask_size}
+    info = replace(choosing((3,), (0,)), obs_shape=(96,), obs_dtype="uint8", **packed)
+    with pytest.raises(
+        UserError, match=rf"have shape \(2,\), and those of the environment {words}: .*module:fu"
+    ) as said:
+        fit_dataset(acting([0, 1, 2]), info)
+    assert "96" not in str(said.value)
+    assert "\n" not in str(said.value)
 
 
 def test_actions_of_the_environment_are_mapped_to_the_policys_own() -> None:

@@ -21,10 +21,11 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rl_training import PPO, Callback, UserError, resume_training, train
 from rl_training.experiment.config import load_config
 from rl_training.experiment.presets import preset_names
+from rl_training.experiment.references import is_reference, resolve_reference
 from rl_training.runtime import evaluate as evaluation
-from rl_training.runtime.atari import is_atari, register_atari
+from rl_training.runtime.atari import is_atari
 from rl_training.runtime.collect import Collector
-from rl_training.runtime.envs import OwnProcesses, SavableCartPole
+from rl_training.runtime.envs import EnvMaker, OwnProcesses, SavableCartPole
 from rl_training.runtime.train import Run, build
 from run_helpers import Pulled, PullPlug, Walk, latest, metrics_rows, run_differences, tiny, walks
 
@@ -732,9 +733,13 @@ def test_no_process_of_an_environment_outlives_the_main_one(end: str, tmp_path: 
 @pytest.mark.parametrize("preset", preset_names())
 def test_the_environment_of_every_preset_can_be_made(preset: str) -> None:
     config = load_config(preset)
+    if is_reference(config.run.env_id):
+        assert isinstance(resolve_reference(config.run.env_id, key="env_id")(**config.run.env_kwargs), gym.Env)
+        return
     if is_atari(config.run.env_id):
         pytest.importorskip("ale_py")
-        register_atari(config.run.env_id)
+        EnvMaker(config.run, config.loop).single().close()
+        return
     for package, module in (("box2d", "Box2D"), ("mujoco", "mujoco")):
         if package in str(gym.spec(config.run.env_id).entry_point):
             pytest.importorskip(module)

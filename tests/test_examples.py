@@ -21,7 +21,7 @@ from gymnasium.utils.env_checker import check_env
 
 from rl_training import PPO, Agent, Callback, evaluate_checkpoint, load_config, resume_training, train, train_ppo
 from rl_training.data.dataset_files import read_dataset
-from rl_training.data.packaged import DATASET_FOLDER, pendulum_medium
+from rl_training.data.packaged import DATASET_FOLDER, cartpole_expert, pendulum_medium
 from rl_training.experiment.references import resolve_reference
 from rl_training.runtime.checkpoint import find_checkpoint, read_checkpoint, read_meta
 from rl_training.runtime.train import build
@@ -223,6 +223,20 @@ def test_the_packaged_dataset_is_made_by_its_script(tmp_path: Path) -> None:
         assert made.source[fact] == packaged.source[fact]
     assert packaged.source["ref_min_score"] < packaged.returns.mean() < packaged.source["ref_max_score"]
     assert (DATASET_FOLDER / "pendulum_medium.npz").stat().st_size < 1e6
+
+
+def test_the_packaged_demonstrations_are_made_by_their_script(tmp_path: Path) -> None:
+    """By an agent that has learned next to nothing, and so falls early."""
+    script = runpy.run_path("make_expert_demonstrations.py")
+    made = read_dataset(str(script["make"]("cartpole_expert", tmp_path, total_timesteps=256)))
+    packaged = cartpole_expert()
+    assert made.n_episodes == packaged.n_episodes == script["EXPERTS"]["cartpole_expert"][1]
+    assert made.returns.mean() < 100.0 < packaged.returns.min()
+    for fact in ("env_id", "action_units"):
+        assert made.source[fact] == packaged.source[fact]
+    assert packaged.source["notes"] == ("an agent of ppo/cartpole after 100,000 steps, with its exploration",)
+    assert sorted(script["EXPERTS"]) == sorted(file.stem for file in DATASET_FOLDER.glob("*_expert.npz"))
+    assert all(file.stat().st_size < 1e5 for file in DATASET_FOLDER.glob("*_expert.npz"))
 
 
 def rows(run_dir: Path) -> list[dict[str, Any]]:

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from rl_training.algorithms.on_policy import Batch
+from rl_training.models.actor_critic_engine import ActorCriticEngine, engine_for
 from rl_training.models.flat import FlatParameters
 from rl_training.models.mlp_actor_critic import MLPActorCritic, Shape
-from rl_training.models.mlp_engine import ActorCriticEngine, MLPEngine, engine_for
+from rl_training.models.mlp_engine import MLPEngine
 from rl_training.models.torso import MLP
 from rl_training.ops.distributions import FORBIDDEN, action_distribution
 from rl_training.ops.kernels import acting
@@ -92,7 +93,15 @@ def test_stacked_mlps_and_the_gradient_of_the_input_equal_autograd(stack: tuple[
     d_input = engine.input_gradient(d_output.numpy(), columns=3)
     np.testing.assert_allclose(d_input, x.grad.numpy()[..., :3], rtol=2e-4, atol=2e-5)
     assert all(np.isnan(array).all() for pair in gradients for array in pair), "it wrote gradients of parameters"
+    direction = [(np.random.default_rng(1).normal(size=w.shape).astype(np.float32), b + 1.0) for w, b in layers]
+    tangent = engine.tangent(direction).copy()
+    assert all(np.isnan(array).all() for pair in gradients for array in pair), "it wrote gradients of parameters"
     engine.backward(d_output.numpy())
+    # What a derivative says of a direction is the same whichever way it is taken.
+    along = sum(
+        float((g * d).sum()) for ends in zip(gradients, direction, strict=True) for g, d in zip(*ends, strict=True)
+    )
+    assert along == pytest.approx(float((tangent * d_output.numpy()).sum()), rel=1e-3)
     for ours, leaf in zip([w for w, _ in gradients] + [b for _, b in gradients], leaves, strict=True):
         assert leaf.grad is not None
         np.testing.assert_allclose(ours, leaf.grad.numpy(), rtol=2e-4, atol=2e-5)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rl_training.models.flat import FlatAdam, FlatParameters, FlatRMSprop
+from rl_training.models.flat import FlatAdam, FlatGroup, FlatParameters, FlatRMSprop
 
 RATES = [1e-2, 1e-2, 3e-3, 0.0, 1e-2, 1e-3, 5e-2, 1e-2, 1e-4, 1e-2]
 
@@ -28,15 +28,15 @@ def grown(model: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
 
 
-def adam(flat: FlatParameters) -> FlatAdam:
+def adam(flat: FlatGroup) -> FlatAdam:
     return FlatAdam(flat, eps=1e-5)
 
 
-def rmsprop(flat: FlatParameters) -> FlatRMSprop:
+def rmsprop(flat: FlatGroup) -> FlatRMSprop:
     return FlatRMSprop(flat, eps=1e-5, alpha=0.99)
 
 
-Make = Callable[[FlatParameters], Any]
+Make = Callable[[FlatGroup], Any]
 OPTIMISERS = pytest.mark.parametrize("make", [adam, rmsprop])
 
 
@@ -52,6 +52,24 @@ def test_flattening_leaves_the_weights_as_they_were() -> None:
     flat = FlatParameters(model.parameters())
     torch.testing.assert_close(flat.data, before, rtol=0, atol=0)
     torch.testing.assert_close(grown(model), before, rtol=0, atol=0)
+
+
+@OPTIMISERS
+def test_a_part_is_stepped_apart(make: Make) -> None:
+    model = network()
+    flat = FlatParameters(model.parameters())
+    first, second = flat.split(3 * 8)
+    assert torch.equal(torch.cat([first.data, second.data]), flat.data)
+    before, optimiser = flat.data.clone(), make(second)
+    descend(model, flat, optimiser, 0, 1e-2)
+    assert torch.equal(flat.grad[: 3 * 8], first.grad)
+    assert first.grad.any()
+    moved = flat.data != before
+    assert not moved[: 3 * 8].any()
+    assert moved[3 * 8 :].all()
+    second.zero_grad()
+    assert first.grad.any()
+    assert not second.grad.any()
 
 
 def test_parameters_are_views_of_the_flat_tensor() -> None:

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from conformance import CONTINUOUS, DISCRETE
-from rl_training.ops.distributions import Categorical, DiagonalGaussian, MultiCategorical, action_distribution
+from rl_training.ops.distributions import (
+    FORBIDDEN,
+    Categorical,
+    DiagonalGaussian,
+    MultiCategorical,
+    action_distribution,
+)
 from rl_training.ops.kernels.acting import sample_categorical, sample_gaussian
 
 
@@ -228,3 +234,51 @@ def test_the_compiled_samplers_give_what_the_plain_ones_give() -> None:
     plain, plain_log_prob = by_numpy(logits(), np.random.default_rng(0))
     np.testing.assert_array_equal(chosen, plain)
     np.testing.assert_allclose(log_prob, plain_log_prob, rtol=1e-6, atol=1e-6)
+
+
+def _kl_pair(kind: str) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    distribution = {"one": Categorical(6), "several": MultiCategorical((2, 4)), "gaussian": DiagonalGaussian(3)}[kind]
+    old, new = (torch.from_numpy(gaussian_params(seed)).double() for seed in (0, 1))
+    return distribution, old, new
+
+
+def test_kl_worked_by_hand() -> None:
+    old, new = torch.tensor([[0.0, math.log(3.0)]]).double(), torch.tensor([[0.0, 0.0]]).double()
+    expected = 0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5)
+    assert Categorical(2).kl(old, new).item() == pytest.approx(expected)
+    # From N(1, 2^2) to N(0, 1): log(1 / 2) + (4 + 1) / 2 - 1 / 2
+    gaussian = DiagonalGaussian(1).kl(torch.tensor([[1.0, math.log(2.0)]]), torch.tensor([[0.0, 0.0]]))
+    assert gaussian.item() == pytest.approx(-math.log(2.0) + 2.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["one", "several", "gaussian"])
+def test_kl_equals_that_of_torch(kind: str) -> None:
+    distribution, old, new = _kl_pair(kind)
+
+    def parts(params: torch.Tensor) -> list[torch.distributions.Distribution]:
+        if kind == "gaussian":
+            normal = torch.distributions.Normal(params[:, :3], params[:, 3:].exp())
+            return [torch.distributions.Independent(normal, 1)]
+        logits = [params] if kind == "one" else [params[:, :2], params[:, 2:]]
+        return [torch.distributions.Categorical(logits=part) for part in logits]
+
+    pairs = zip(parts(old), parts(new), strict=True)
+    expected = sum(torch.distributions.kl_divergence(before, after) for before, after in pairs)
+    torch.testing.assert_close(distribution.kl(old, new), expected)
+    assert (distribution.kl(old, new) > 0.0).all()
+    torch.testing.assert_close(distribution.kl(old, old), torch.zeros(len(old)).double())
+
+
+@pytest.mark.parametrize("kind", ["one", "several"])
+def test_choices_that_both_forbid_add_nothing_to_the_kl_and_its_gradient(kind: str) -> None:
+    distribution, old, new = _kl_pair(kind)
+    allowed = torch.tensor([True, True, True, True, False, True])
+    smaller = Categorical(5) if kind == "one" else MultiCategorical((2, 3))
+    expected = smaller.kl(old[:, allowed], new[:, allowed])
+    masked = new.masked_fill(~allowed, FORBIDDEN).requires_grad_()
+    kl = distribution.kl(old.masked_fill(~allowed, FORBIDDEN), masked)
+    torch.testing.assert_close(kl, expected)
+    kl.sum().backward()
+    assert masked.grad is not None
+    assert torch.isfinite(masked.grad).all()
+    assert not masked.grad[:, ~allowed].any()

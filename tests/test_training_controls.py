@@ -416,6 +416,7 @@ def test_a_learning_rate_schedule_changes_the_weights(algo: str) -> None:
 @EVERY_ALGORITHM
 def test_a_learning_rate_that_has_come_to_zero_moves_nothing_more(algo: str) -> None:
     rates = [name for name in settings_of(load_spec(algo)) if name.endswith("learning_rate")]
+    rates += ["target_kl"] if algo == "trpo" else []  # the length of its policy's steps
     schedule = {"type": "linear", "start": 0.01, "end": 0.0, "steps": 2 * stride(algo)}
     run = started(few_updates(algo, **{f"{name}_schedule": schedule for name in rates}))
     before = policy_of(run)

@@ -107,6 +107,50 @@ class LinearActorCritic(nn.Module):
         return out[:, :-1], out[:, -1]
 
 
+class LinearSeparateActorCritic(nn.Module):
+    """The same with a layer for each, for algorithms that train the value apart from the policy."""
+
+    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
+        super().__init__()
+        inputs = math.prod(info.input_shape)
+        self.policy = nn.Linear(inputs, info.action_size * (2 if info.continuous else 1))
+        self.value = nn.Linear(inputs, 1)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        flat = obs.flatten(1)
+        return self.policy(flat), self.value(flat).squeeze(-1)
+
+
+class LinearPhasicActorCritic(LinearSeparateActorCritic):
+    """The same for PPG: `auxiliary` gives one more value, which comes from what the policy comes from."""
+
+    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
+        super().__init__(info, config)
+        self.extra = nn.Linear(self.policy.out_features, 1)
+
+    def auxiliary(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        params, value = self(obs)
+        return params, value, self.extra(params).squeeze(-1)
+
+
+class LinearRecurrentActorCritic(nn.Module):
+    """The smallest network of one's own for recurrent PPO: what it remembers is a mean of what it saw."""
+
+    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
+        super().__init__()
+        self.state_size = math.prod(info.input_shape)
+        params = info.action_size * (2 if info.continuous else 1)
+        self.layer = nn.Linear(self.state_size, params + 1)
+
+    def forward(self, obs: Tensor, sizes: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        means = []
+        for rows in torch.split(obs.flatten(1), sizes.tolist()):
+            state = torch.cat([0.5 * (state[: len(rows)] + rows), state[len(rows) :]])
+            means.append(state[: len(rows)])
+        out = self.layer(torch.cat(means))
+        return out[:, :-1], out[:, -1], state
+
+
 class LinearQNetwork(nn.Module):
     """The smallest network of one's own for DQN."""
 
@@ -201,5 +245,7 @@ def _random_action(info: SpaceInfo, facts: dict[str, Any], rng: np.random.Genera
     """An allowed action in the environment's own units; continuous ones stay where they would also do in [-1, 1]."""
     if info.continuous:
         return rng.uniform(-0.9, 0.9, info.action_size).astype(np.float32)
-    allowed = np.flatnonzero(facts.get("action_mask", np.ones(info.action_size)))
-    return np.int64(rng.choice(allowed) + info.action_starts[0])
+    allowed = np.asarray(facts.get("action_mask", np.ones(info.action_size)))
+    factors = np.split(allowed, np.cumsum(info.action_counts)[:-1])
+    choices = [rng.choice(np.flatnonzero(factor)) for factor in factors] + np.asarray(info.action_starts)
+    return np.int64(choices[0]) if info.action_kind == "discrete" else choices.astype(np.int64)

@@ -15,8 +15,8 @@ from rl_training.algorithms.on_policy import (
     OnPolicyLoopConfig,
 )
 from rl_training.data.rollout import Rollout
+from rl_training.models.actor_critic_engine import ActorCriticEngine
 from rl_training.models.flat import FlatRMSprop
-from rl_training.models.mlp_engine import ActorCriticEngine
 from rl_training.ops.kernels import heads
 from rl_training.ops.policy import policy_gradient_loss, standardize
 from rl_training.ops.value import explained_variance, value_loss
@@ -60,7 +60,7 @@ class A2C(OnPolicyAlgorithm):
         data = self.prepare(batch)
         seen = self._autograd(data) if self.mlp is None else self._closed_form(self.mlp, data)
         return dict(zip(("policy_loss", "value_loss", "entropy"), seen, strict=True)) | {
-            "grad_norm": self.descend(),
+            "grad_norm": self.descend(self.cfg.max_grad_norm),
             "explained_variance": explained_variance(data.value, data.target),
             "n_updates": float(self.n_updates),
         }
@@ -76,9 +76,7 @@ class A2C(OnPolicyAlgorithm):
         return tuple(torch.stack([policy, value_error, entropy.mean()]).tolist())
 
     def _closed_form(self, mlp: ActorCriticEngine, data: Batch[Array]) -> tuple[float, ...]:
-        log_prob, entropy, value = mlp.evaluate(
-            self.observer.arrays(data.obs), data.action, self.observer.mask(data.obs)
-        )
+        log_prob, entropy, value = self.evaluate(data)
         d_log_prob, d_value = np.empty((2, len(data)), np.float32)
         policy = heads.plain_policy_gradient(log_prob, self.standardized(data.advantage), d_log_prob)
         value_error = heads.value_gradient(value, data.target, self.cfg.vf_coef, d_value)

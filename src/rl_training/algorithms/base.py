@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
@@ -121,6 +121,8 @@ class Algorithm(ABC):
     """Owns parameters, optimisers and counters. Hyperparameters read and write through to its config."""
 
     cfg: AlgorithmConfig
+    # Whether what it carries is a memory of the episode `[B, ...]`: it goes on from one rollout to the next.
+    recurrent: ClassVar[bool] = False
 
     def __init__(self, config: AlgorithmConfig) -> None:
         object.__setattr__(self, "cfg", config)
@@ -155,6 +157,10 @@ class Algorithm(ABC):
     @abstractmethod
     def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act:
         """Choose actions for observations `[B, ...]`; without `explore`, the best known ones."""
+
+    def begin_episodes(self, carry: Any, mask: Array) -> Any:
+        """What it carries where new episodes begin in the rows of a mask `[B]`: a memory forgets these."""
+        return carry
 
     @abstractmethod
     def update(self, batch: Any) -> Metrics:

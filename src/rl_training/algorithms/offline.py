@@ -21,6 +21,7 @@ class DatasetConfig(LoopConfig):
     action_units: Literal["auto", "environment", "clipped", "normalized"] = setting(
         "auto",
         "Units of the actions: the environment's (`clipped` to its bounds), or [-1, 1]; `auto` looks at them.",
+        live_when={"actions": "continuous"},
         probe="normalized",
     )
     top_return_fraction: float = setting(
@@ -33,6 +34,16 @@ class DatasetConfig(LoopConfig):
     )
 
 
+class TransitionsConfig(DatasetConfig):
+    """For who learns from more than actions: why an episode ended means something."""
+
+    done_means: Literal["terminal", "timeout", "auto"] | None = setting(
+        None,
+        "What the end of an episode means in a file that does not say: `auto` is a timeout at the time limit.",
+        probe="timeout",
+    )
+
+
 class BehaviorLoopConfig(DatasetConfig):
     """Some episodes can be held out, to see how well the policy predicts what it has not learned from."""
 
@@ -41,14 +52,9 @@ class BehaviorLoopConfig(DatasetConfig):
     )
 
 
-class OfflineLoopConfig(DatasetConfig, OffPolicyLoopConfig):
+class OfflineLoopConfig(TransitionsConfig, OffPolicyLoopConfig):
     """Updates from a dataset; or online, from it and from what is gathered. The clock counts updates, or steps."""
 
-    done_means: Literal["terminal", "timeout", "auto"] | None = setting(
-        None,
-        "What the end of an episode means in a file that does not say: `auto` is a timeout at the time limit.",
-        probe="timeout",
-    )
     reward_scale: PositiveFloat | Literal["return_range"] = setting(
         1.0,
         "Factor of the rewards; `return_range` is 1000 / (highest - lowest return in the dataset).",

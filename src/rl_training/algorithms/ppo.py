@@ -17,8 +17,8 @@ from rl_training.algorithms.on_policy import (
     OnPolicyLoopConfig,
 )
 from rl_training.data.rollout import Rollout
+from rl_training.models.actor_critic_engine import ActorCriticEngine
 from rl_training.models.flat import FlatAdam
-from rl_training.models.mlp_engine import ActorCriticEngine
 from rl_training.ops.kernels import heads
 from rl_training.ops.policy import approximate_kl, clip_fraction, clipped_policy_loss, standardize
 from rl_training.ops.value import clipped_value_loss, explained_variance, value_loss
@@ -64,17 +64,13 @@ class PPO(OnPolicyAlgorithm):
         data = self.prepare(batch)
         rows: list[tuple[float, ...]] = []
         norms: list[float] = []
-        for shuffled in self._epochs(data):
-            for start in range(0, len(data), cfg.batch_size):
-                seen = self._gradient(shuffled.map(lambda column: column[start : start + cfg.batch_size]))  # noqa: B023
-                rows.append(seen)
-                # Looked at before the step: the update that would leave the trust region is not made.
-                if cfg.target_kl is not None and seen[3] > 1.5 * cfg.target_kl:
-                    break
-                norms.append(self.descend())
-            else:
-                continue
-            break
+        for mini in self.minibatches(data):
+            seen = self._gradient(mini)
+            rows.append(seen)
+            # Looked at before the step: the update that would leave the trust region is not made.
+            if cfg.target_kl is not None and seen[3] > 1.5 * cfg.target_kl:
+                break
+            norms.append(self.descend(cfg.max_grad_norm))
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
         return dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True)) | {
             "grad_norm": float(np.mean(norms)) if norms else 0.0,
@@ -83,10 +79,14 @@ class PPO(OnPolicyAlgorithm):
             "n_updates": float(self.n_updates),
         }
 
-    def _epochs(self, data: Batch[Array]) -> Iterator[Batch[Array]]:
+    def minibatches(self, data: Batch[Array]) -> Iterator[Batch[Array]]:
+        """All minibatches of an update, epoch after epoch, each in an order of its own."""
+        size = self.cfg.batch_size
         for _ in range(self.cfg.n_epochs):
             order = self.batch_rng.permutation(len(data))
-            yield data.map(lambda column: column.take(order, axis=0))  # noqa: B023
+            shuffled = data.map(lambda column: column.take(order, axis=0))  # noqa: B023
+            for start in range(0, len(data), size):
+                yield shuffled.map(lambda column: column[start : start + size])  # noqa: B023
 
     def _gradient(self, mini: Batch[Array]) -> tuple[float, ...]:
         """Leave the gradient of a minibatch in the flat buffer; gives its losses, entropy, KL and clip fraction."""
@@ -110,9 +110,7 @@ class PPO(OnPolicyAlgorithm):
 
     def _closed_form(self, mlp: ActorCriticEngine, mini: Batch[Array]) -> tuple[float, ...]:
         cfg = self.cfg
-        log_prob, entropy, value = mlp.evaluate(
-            self.observer.arrays(mini.obs), mini.action, self.observer.mask(mini.obs)
-        )
+        log_prob, entropy, value = self.evaluate(mini)
         d_log_prob, d_value = np.empty((2, len(mini)), np.float32)
         advantage = self.standardized(mini.advantage)
         policy, kl, clipped = heads.ppo_policy_gradient(log_prob, mini.log_prob, advantage, cfg.clip_coef, d_log_prob)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import gymnasium as gym
 import numpy as np
 
-from rl_training.api.inputs import check_state, policy_rows
+from rl_training.api.inputs import check_state, policy_rows, start_mask
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.references import reference_to
 from rl_training.experiment.registry import REGISTRY
@@ -119,9 +119,15 @@ class Agent:
         *,
         action_masks: Array | Sequence[Any] | None = None,
     ) -> tuple[Array, Any]:
-        """Actions in the environment's own units, for one observation or a batch; and the policy's next state."""
+        """Actions in the environment's own units, for one observation or a batch; and the policy's next state.
+
+        A recurrent policy remembers by its state: give it back with the next observation, and say by `episode_start`
+        where that is the first of an episode. Without a state all of them are.
+        """
         rows, single = policy_rows(obs, action_masks, self._run.info)
         check_state(state, len(rows))
+        if episode_start is not None:
+            state = self._run.algorithm.begin_episodes(state, start_mask(episode_start, len(rows)))
         stream = self._run.streams["policy"].bit_generator
         training, stream.state = stream.state, self._prediction_rng
         try:
@@ -202,6 +208,30 @@ class A2C(Agent):
     """Advantage actor-critic."""
 
     algo = "a2c"
+
+
+class TRPO(Agent):
+    """Trust region policy optimisation."""
+
+    algo = "trpo"
+
+
+class PPG(Agent):
+    """Phasic policy gradient."""
+
+    algo = "ppg"
+
+
+class RecurrentPPO(Agent):
+    """Proximal policy optimisation with a memory: an LSTM or a GRU."""
+
+    algo = "recurrent_ppo"
+
+
+class GAIL(Agent):
+    """Generative adversarial imitation learning on PPO."""
+
+    algo = "gail"
 
 
 class DQN(Agent):

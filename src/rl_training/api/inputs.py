@@ -42,10 +42,13 @@ def policy_rows(obs: Any, masks: Any, info: SpaceInfo) -> tuple[Array, bool]:
 
 
 def check_state(state: Any, count: int) -> None:
-    """A state is of the batch that it came from: what has rows in it has as many as there are observations."""
+    """A state is of the batch that it came from: what has rows in it has as many as there are observations.
+
+    Its numbers are finite. A list is numbers, which a policy that has a state makes an array of.
+    """
     if isinstance(state, Mapping):
-        state = list(state.values())
-    if isinstance(state, (list, tuple)):
+        state = tuple(state.values())
+    if isinstance(state, tuple):
         for item in state:
             check_state(item, count)
         return
@@ -54,6 +57,16 @@ def check_state(state: Any, count: int) -> None:
         raise UserError(
             f"state: is that of {shape[0]} observations, but there are {count} now; give None to start anew"
         )
+    if isinstance(state, np.ndarray) and state.dtype.kind == "f" and not np.isfinite(state).all():
+        raise UserError("state: has numbers that are not finite")
+
+
+def start_mask(episode_start: Any, count: int) -> Array:
+    """Which observations are the first of their episodes `[B]`."""
+    mask = np.asarray(episode_start)
+    if mask.size != count or not np.isin(mask, (0, 1)).all():
+        raise UserError(f"episode_start={episode_start!r}: must be true or false for each of {count} observations")
+    return mask.reshape(count).astype(np.bool_)
 
 
 def _key(part: ObsPart) -> str:

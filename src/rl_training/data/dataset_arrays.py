@@ -198,6 +198,13 @@ def fit_dataset(dataset: OfflineDataset, info: SpaceInfo, action_units: str = "a
 
 def _fit_observations(obs: Array, info: SpaceInfo, place: str) -> Array:
     if obs.shape[1:] != info.obs_shape:
+        if info.packed:
+            kind = "are a Dict" if info.obs_kind == "dict" else "come with an action mask"
+            raise UserError(
+                f"{place}: observations have shape {obs.shape[1:]}, and those of the environment {kind}: such a "
+                "dataset is given by a function, module:function of a SpaceInfo, that packs them as the policy sees "
+                "them (rl_training.ops.observations.pack), or by a run whose replay it is"
+            )
         raise UserError(
             f"{place}: observations have shape {obs.shape[1:]}, those of the environment {info.obs_shape}: they are "
             "not of the same environment"

@@ -33,6 +33,13 @@ class Rollout:
         done: Array = self.terminated | self.truncated
         return done
 
+    @property
+    def starts(self) -> Array:
+        """Where a row does not follow from the one before: an episode begins, or a reset made it."""
+        starts = np.zeros_like(self.real)
+        starts[1:] = (self.done | ~self.real)[:-1]
+        return starts
+
     def clear(self) -> None:
         self._row = 0
         self._truncations.clear()
@@ -59,6 +66,12 @@ class Rollout:
         """The successors that no row holds: those of the last row `[B]`, then those of truncated steps `[N]`."""
         truncated = [obs for _, _, obs in self._truncations]
         return np.concatenate([self.last_obs, np.stack(truncated)]) if truncated else self.last_obs
+
+    def bootstrap_places(self) -> tuple[Array, Array]:
+        """Rows and environments of the steps that `bootstrap_obs` are the successors of."""
+        rows, envs = self.real.shape
+        row = [rows - 1] * envs + [row for row, _, _ in self._truncations]
+        return np.array(row), np.array([*range(envs), *(b for _, b, _ in self._truncations)])
 
     def next_values(self, value: Array, bootstrap: Array) -> Array:
         """The value of every step's true successor `[T, B]`, given those of the rows and of `bootstrap_obs`."""

@@ -125,6 +125,9 @@ def explain(part: type[ConfigPart], complaints: Iterable[Mapping[str, Any]]) -> 
     return list(lines.values())
 
 
+_LONGEST_VALUE = 200
+
+
 def _explain_one(part: type[ConfigPart], details: Mapping[str, Any]) -> str:
     """The key, the value, what is allowed, the nearest right name."""
     location = [item for item in details["loc"] if item != "return_"]
@@ -152,8 +155,14 @@ def _explain_one(part: type[ConfigPart], details: Mapping[str, Any]) -> str:
     word = kind.split("_")[0]
     wanted = {"string": "str", "tuple": "list", "finite": "float"}.get(word, word)
     if wanted in _KINDS or wanted == "list":
-        return f"{key}={value!r}: must be {_KINDS.get(wanted, 'a list')}"
-    return f"{key}={value!r}: {details['msg']}"
+        return f"{key}={_shown(value)}: must be {_KINDS.get(wanted, 'a list')}"
+    return f"{key}={_shown(value)}: {details['msg']}"
+
+
+def _shown(value: Any) -> str:
+    """The value as it was given, or its type where that would be a page of numbers."""
+    words = repr(value)
+    return words if len(words) <= _LONGEST_VALUE else f"<{type(value).__name__}>"
 
 
 def _help(part: type[ConfigPart], location: list[Any]) -> str:

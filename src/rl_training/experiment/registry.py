@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rl_training.experiment.references import is_reference, resolve_reference
@@ -27,7 +27,7 @@ class Entry:
 _ANY = Capabilities(
     observations=("vector", "image", "dict"), actions=("discrete", "multi_discrete", "multi_binary", "continuous")
 )
-
+_ANY_WITH_MEMORY = replace(_ANY, recurrent=True)
 _CONTINUOUS = Capabilities(observations=("vector", "image", "dict"), actions=("continuous",))
 _DISCRETE = Capabilities(observations=("vector", "image", "dict"), actions=("discrete",))
 
@@ -44,6 +44,14 @@ def _offline(name: str, summary: str, *actions: ActionKind) -> Entry:
 REGISTRY: dict[str, Entry] = {
     "ppo": Entry("rl_training.algorithms.ppo:SPEC", "on_policy", "Proximal policy optimisation", _ANY),
     "a2c": Entry("rl_training.algorithms.a2c:SPEC", "on_policy", "Advantage actor-critic", _ANY),
+    "trpo": Entry("rl_training.algorithms.trpo:SPEC", "on_policy", "Trust region policy optimisation", _ANY),
+    "ppg": Entry("rl_training.algorithms.ppg:SPEC", "on_policy", "Phasic policy gradient", _ANY),
+    "recurrent_ppo": Entry(
+        "rl_training.algorithms.recurrent_ppo:SPEC", "on_policy", "PPO with a memory: LSTM or GRU", _ANY_WITH_MEMORY
+    ),
+    "gail": Entry(
+        "rl_training.algorithms.gail:SPEC", "imitation", "Generative adversarial imitation learning on PPO", _ANY
+    ),
     "dqn": _off_policy("dqn", "Deep Q-learning: double, dueling, n-step, prioritised", _DISCRETE),
     "ddpg": _off_policy("ddpg", "Deep deterministic policy gradient"),
     "td3": _off_policy("td3", "Twin delayed deep deterministic policy gradient"),

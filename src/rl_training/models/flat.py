@@ -12,22 +12,16 @@ import torch
 from torch import Tensor, nn
 
 
-class FlatParameters:
-    """One flat tensor of weights and one of gradients, of which the modules' own are views."""
+class FlatGroup:
+    """A flat tensor of weights and one of their gradients."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        members = list(parameters)
-        first = members[0]
-        size = sum(member.numel() for member in members)
-        self.data = torch.empty(size, dtype=first.dtype, device=first.device)
-        self.grad = torch.zeros_like(self.data)
-        offset = 0
-        for member in members:
-            end = offset + member.numel()
-            self.data[offset:end].copy_(member.detach().reshape(-1))
-            member.data = self.data[offset:end].view_as(member)
-            member.grad = self.grad[offset:end].view_as(member)
-            offset = end
+    def __init__(self, data: Tensor, grad: Tensor) -> None:
+        self.data = data
+        self.grad = grad
+
+    def split(self, size: int) -> tuple[FlatGroup, FlatGroup]:
+        """The first `size` weights and the others, as groups that an optimiser can step apart."""
+        return FlatGroup(self.data[:size], self.grad[:size]), FlatGroup(self.data[size:], self.grad[size:])
 
     def zero_grad(self) -> None:
         self.grad.zero_()
@@ -40,10 +34,28 @@ class FlatParameters:
         return norm
 
 
+class FlatParameters(FlatGroup):
+    """The parameters of modules as views of one flat tensor, and their gradients as views of another."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        members = list(parameters)
+        first = members[0]
+        size = sum(member.numel() for member in members)
+        data = torch.empty(size, dtype=first.dtype, device=first.device)
+        super().__init__(data, torch.zeros_like(data))
+        offset = 0
+        for member in members:
+            end = offset + member.numel()
+            self.data[offset:end].copy_(member.detach().reshape(-1))
+            member.data = self.data[offset:end].view_as(member)
+            member.grad = self.grad[offset:end].view_as(member)
+            offset = end
+
+
 class FlatAdam:
     """Adam (Kingma and Ba 2015) on flat parameters; the learning rate is an argument of every step."""
 
-    def __init__(self, parameters: FlatParameters, *, eps: float, betas: tuple[float, float] = (0.9, 0.999)) -> None:
+    def __init__(self, parameters: FlatGroup, *, eps: float, betas: tuple[float, float] = (0.9, 0.999)) -> None:
         self.parameters = parameters
         self.eps = eps
         self.betas = betas
@@ -80,7 +92,7 @@ class FlatAdam:
 class FlatRMSprop:
     """RMSprop without momentum on flat parameters; the learning rate is an argument of every step."""
 
-    def __init__(self, parameters: FlatParameters, *, eps: float, alpha: float) -> None:
+    def __init__(self, parameters: FlatGroup, *, eps: float, alpha: float) -> None:
         self.parameters = parameters
         self.eps = eps
         self.alpha = alpha

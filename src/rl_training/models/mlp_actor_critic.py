@@ -50,18 +50,26 @@ class MLPActorCritic(nn.Module):
 
     def features(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Policy parameters, values, and the features from which a policy's state-dependent noise comes."""
+        params, features = self.policy(obs)
+        return params, self.value(obs), features
+
+    def policy(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Policy parameters, and the features that they come from."""
         features = self.policy_torso(obs)
         params = self.policy_head(features)
-        value = self.value_head(self.value_torso(obs)).squeeze(-1)
         if self.log_std is None:
-            return params, value, features
+            return params, features
         if self.state_dependent_noise:
             # Detached: the noise adapts to the features, the features do not adapt to the noise.
             variance = features.detach().square() @ (2.0 * self.log_std).exp()
             log_std = 0.5 * (variance + 1e-6).log()
         else:
             log_std = self.log_std.expand_as(params)
-        return torch.cat([params, log_std], dim=-1), value, features
+        return torch.cat([params, log_std], dim=-1), features
+
+    def value(self, obs: Tensor) -> Tensor:
+        value: Tensor = self.value_head(self.value_torso(obs)).squeeze(-1)
+        return value
 
 
 class EncodedActorCritic(nn.Module):

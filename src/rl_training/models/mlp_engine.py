@@ -17,11 +17,9 @@ from torch import Tensor, nn
 from rl_training.models.ensemble import StackedMLP
 from rl_training.models.flat import FlatParameters
 from rl_training.models.heads import MLPNetwork
-from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.torso import MLP
-from rl_training.ops.distributions import FORBIDDEN
-from rl_training.ops.kernels import acting, heads, jit
-from rl_training.types import Array, SpaceInfo
+from rl_training.ops.kernels import acting, jit
+from rl_training.types import Array
 
 # A layer of more weights than this costs the compiled call more than BLAS takes for it, even on one row.
 _WIDE = 8192
@@ -29,7 +27,7 @@ _WIDE = 8192
 KINDS: dict[type[nn.Module], int] = {nn.Tanh: acting.TANH, nn.ReLU: acting.RELU, nn.SiLU: acting.SILU}
 
 
-def _multiply(a: Array, b: Array, out: Array) -> None:
+def multiply(a: Array, b: Array, out: Array) -> None:
     """`out = a @ b`: by NumPy on one thread, where it costs least; by torch on several, whose threads wait for less."""
     if torch.get_num_threads() == 1:
         np.matmul(a, b, out=out)
@@ -95,8 +93,8 @@ class MLPEngine:
     """One MLP, or a stack of equal ones where the parameters have a leading axis: `[..., out, in]` and `[..., out]`.
 
     `forward` takes `[..., N, in]`, or `[N, in]` for all members of a stack alike. `backward` takes the gradient of what
-    `forward` gave and overwrites the gradients of the parameters; `input_gradient` leaves these alone. What they give
-    is only valid until the next call.
+    `forward` gave and overwrites the gradients of the parameters; `input_gradient` and `tangent` leave these alone.
+    What they give is only valid until the next call.
     """
 
     def __init__(
@@ -115,6 +113,7 @@ class MLPEngine:
         self._gradients = Workspace(stack, widths[:-1])
         # silu(z) = z * gate(z): its derivative cannot be told from its output alone.
         self._gates = Workspace(stack, widths[:-1] if kind == acting.SILU else [])
+        self._tangents, self._carried = Workspace(stack, widths), Workspace(stack, widths[1:])
         self._x: Array = np.zeros(0)
 
     def forward(self, x: Array) -> Array:
@@ -122,7 +121,7 @@ class MLPEngine:
         for workspace in (self._outputs, self._gradients, self._gates):
             workspace.resize(x.shape[-2])
         for layer, out in enumerate(self._outputs.arrays):
-            _multiply(x, self.weights[layer].swapaxes(-1, -2), out)
+            multiply(x, self.weights[layer].swapaxes(-1, -2), out)
             if layer == len(self.weights) - 1:
                 out += self.biases[layer]
             elif self.kind == acting.RELU:
@@ -137,7 +136,7 @@ class MLPEngine:
         ones = np.ones((1, d_output.shape[-2]), np.float32)
         for layer in range(len(self.weights) - 1, -1, -1):
             inputs = self._outputs.arrays[layer - 1] if layer else self._x
-            _multiply(d_output.swapaxes(-1, -2), inputs, self.d_weights[layer])
+            multiply(d_output.swapaxes(-1, -2), inputs, self.d_weights[layer])
             np.matmul(ones, d_output, out=self.d_biases[layer])
             if layer:
                 d_output = self._through_layer(layer, d_output)
@@ -149,13 +148,31 @@ class MLPEngine:
         d_input: Array = np.matmul(d_output, self.weights[0][..., :columns])
         return d_input
 
+    def tangent(self, direction: Sequence[tuple[Array, Array]]) -> Array:
+        """The derivative of what `forward` gave where weights and biases move in a direction: forward-mode."""
+        for workspace in (self._tangents, self._carried):
+            workspace.resize(self._outputs.rows)
+        x, moving = self._x, None
+        for layer, (weight, bias) in enumerate(direction):
+            out = self._tangents.arrays[layer]
+            multiply(x, weight.swapaxes(-1, -2), out)
+            out += bias[..., None, :]
+            if moving is not None:
+                carried = self._carried.arrays[layer - 1]
+                multiply(moving, self.weights[layer].swapaxes(-1, -2), carried)
+                out += carried
+            if layer < len(self.weights) - 1:
+                self._through_activation(layer, out)
+            x, moving = self._outputs.arrays[layer], out
+        return out
+
     def _through_layer(self, layer: int, d_output: Array) -> Array:
         """From the gradient of a layer's output to that of the output of the layer before."""
         d_inputs, weights = self._gradients.arrays[layer - 1], self.weights[layer]
         if weights.shape[-2] == 1:  # an outer product, for which a matrix product is slow
             np.multiply(d_output, weights, out=d_inputs)
         else:
-            _multiply(d_output, weights, d_inputs)
+            multiply(d_output, weights, d_inputs)
         self._through_activation(layer - 1, d_inputs)
         return d_inputs
 
@@ -189,7 +206,7 @@ class ActingMLP:
         offsets = [(layer.weight.storage_offset(), layer.bias.storage_offset()) for layer in layers]
         self._offsets = np.array(offsets)
         wide = max(layer.weight.numel() for layer in layers) > _WIDE
-        self._engine = MLPEngine(_views(layers), kind) if wide else None
+        self._engine = MLPEngine(views_of(layers), kind) if wide else None
 
     def __call__(self, x: Array) -> Array:
         """`[B, in]` to `[B, out]`."""
@@ -199,99 +216,24 @@ class ActingMLP:
         return out
 
 
-class ActorCriticEngine:
-    """`MLPActorCritic` without autograd: likelihoods and values of a batch, their gradients, and acting."""
-
-    def __init__(self, network: MLPActorCritic, parameters: FlatParameters, info: SpaceInfo) -> None:
-        policy = _linears(network.policy_torso, network.policy_head)
-        value = _linears(network.value_torso, network.value_head)
-        kind = _kind(network.policy_torso)
-        self.policy, self.value = (MLPEngine(_views(net), kind, _gradients(net)) for net in (policy, value))
-        self._act_policy, self._act_value = (ActingMLP(net, parameters, kind) for net in (policy, value))
-        self.log_std: Array | None = None
-        if network.log_std is not None:
-            assert network.log_std.grad is not None
-            self.log_std = network.log_std.detach().numpy()
-            self._d_log_std = network.log_std.grad.numpy()
-        self._counts = np.array(info.action_counts, np.int64)
-        self._one_choice = info.action_kind == "discrete"
-        self._action: Array = np.zeros(0)
-        self._params: Array = np.zeros(0)
-        self._columns = Workspace((), [1, 1])
-
-    def evaluate(self, obs: Array, action: Array, mask: Array | None = None) -> tuple[Array, Array, Array]:
-        """Log-probabilities and entropies of actions, and values, each `[N]`; observations are `[N, ...]`."""
-        x = _rows(obs)
-        self._action = action[:, None] if self._one_choice else action
-        self._params = _forbid(self.policy.forward(x), mask)
-        self._columns.resize(len(x))
-        log_prob, entropy = (column[:, 0] for column in self._columns.arrays)
-        if self.log_std is None:
-            heads.categorical_forward(self._params, self._counts, self._action, log_prob, entropy)
-        else:
-            heads.gaussian_forward(self._params, self.log_std, action, log_prob, entropy)
-        return log_prob, entropy, self.value.forward(x)[:, 0]
-
-    def backward(self, d_log_prob: Array, d_entropy: float, d_value: Array) -> None:
-        """Write the gradients of all parameters, given those of what `evaluate` gave (the entropy's is one for all)."""
-        if self.log_std is None:
-            heads.categorical_backward(self._params, self._counts, self._action, d_log_prob, d_entropy)
-        else:
-            heads.gaussian_backward(self._params, self.log_std, self._action, d_log_prob, d_entropy, self._d_log_std)
-        self.policy.backward(self._params)
-        self.value.backward(d_value[:, None])
-
-    def rows(self, obs: Array, mask: Array | None = None) -> tuple[Array, Array]:
-        """Policy outputs `[B, A]` and values `[B]` for a few observations."""
-        x = _rows(obs)
-        return _forbid(self._act_policy(x), mask), self._act_value(x)[:, 0]
-
-    def sample(self, obs: Array, rng: np.random.Generator, mask: Array | None = None) -> tuple[Array, Array, Array]:
-        """Actions, their log-probabilities, and values."""
-        params, value = self.rows(obs, mask)
-        if self.log_std is None:
-            uniform = rng.random((len(params), self._counts.size))
-            action, log_prob = acting.sample_categorical(params, self._counts, uniform)
-            return action[:, 0] if self._one_choice else action, log_prob, value
-        noise = rng.standard_normal(params.shape, dtype=np.float32)
-        return *acting.sample_gaussian(params, self.log_std, noise), value
-
-
-def _rows(obs: Array) -> Array:
-    return obs.reshape(len(obs), math.prod(obs.shape[1:]))
-
-
-def _forbid(logits: Array, mask: Array | None) -> Array:
-    if mask is not None:
-        np.copyto(logits, FORBIDDEN, where=~mask)
-    return logits
-
-
-def _linears(torso: MLP, head: nn.Linear) -> list[nn.Linear]:
+def linears(torso: MLP, head: nn.Linear) -> list[nn.Linear]:
+    """The layers of a network that have parameters."""
     return [layer for layer in (*torso, head) if isinstance(layer, nn.Linear)]
 
 
-def _kind(torso: MLP) -> int:
+def kind_of(torso: MLP) -> int:
+    """The activation between layers, as the kernels know it."""
     return next((KINDS[type(layer)] for layer in torso if type(layer) in KINDS), acting.TANH)
 
 
-def _views(layers: Sequence[nn.Linear]) -> list[tuple[Array, Array]]:
+def views_of(layers: Sequence[nn.Linear]) -> list[tuple[Array, Array]]:
+    """Weights and biases."""
     return [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in layers]
 
 
-def _gradients(layers: Sequence[nn.Linear]) -> list[tuple[Array, Array]]:
-    return [(_gradient(layer.weight), _gradient(layer.bias)) for layer in layers]
-
-
-def engine_for(network: nn.Module, parameters: FlatParameters, info: SpaceInfo) -> ActorCriticEngine | None:
-    """The engine of a network that it covers: the default MLP with float32 weights on a CPU."""
-    data = parameters.data
-    if type(network) is not MLPActorCritic or data.device.type != "cpu" or data.dtype != torch.float32:
-        return None
-    if network.state_dependent_noise or (info.obs_dtype != "float32" and not info.packed):
-        return None
-    covered = all(type(layer) in KINDS or isinstance(layer, nn.Linear) for layer in network.policy_torso)
-    return ActorCriticEngine(network, parameters, info) if covered else None
+def gradients_of(layers: Sequence[nn.Linear]) -> list[tuple[Array, Array]]:
+    """The arrays that take the gradients of weights and biases."""
+    return [(gradient_of(layer.weight), gradient_of(layer.bias)) for layer in layers]
 
 
 def covered(module: nn.Module) -> bool:
@@ -303,23 +245,26 @@ def covered(module: nn.Module) -> bool:
 
 def network_engine(network: MLPNetwork, *, trained: bool) -> MLPEngine:
     """The engine of a network without an encoder."""
-    linears = _linears(network.torso, network.head)
-    return MLPEngine(_views(linears), _kind(network.torso), _gradients(linears) if trained else ())
+    layers = linears(network.torso, network.head)
+    return MLPEngine(views_of(layers), kind_of(network.torso), gradients_of(layers) if trained else ())
 
 
 def acting_engine(network: MLPNetwork, parameters: FlatParameters) -> ActingMLP:
     """The same network on a few rows."""
-    return ActingMLP(_linears(network.torso, network.head), parameters, _kind(network.torso))
+    return ActingMLP(linears(network.torso, network.head), parameters, kind_of(network.torso))
 
 
 def stacked_engine(stack: StackedMLP, *, trained: bool, members: slice = slice(None)) -> MLPEngine:
     """The engine of some members of a stack, or of all."""
     pairs = list(zip(stack.weights, stack.biases, strict=True))
     layers = [(weight.detach()[members].numpy(), bias.detach()[members].numpy()) for weight, bias in pairs]
-    gradients = [(_gradient(weight)[members], _gradient(bias)[members]) for weight, bias in pairs] if trained else []
+    gradients = (
+        [(gradient_of(weight)[members], gradient_of(bias)[members]) for weight, bias in pairs] if trained else []
+    )
     return MLPEngine(layers, KINDS[type(stack.activation)], gradients)
 
 
-def _gradient(parameter: Tensor) -> Array:
+def gradient_of(parameter: Tensor) -> Array:
+    """The array that takes the gradient of a parameter."""
     assert parameter.grad is not None
     return parameter.grad.numpy()

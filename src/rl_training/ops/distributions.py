@@ -28,7 +28,8 @@ _ALMOST_ONE = 1.0 - 1e-6
 class Categorical:
     """Params are the logits of `size` choices.
 
-    Every distribution here has `sample` (actions and their log-probabilities `[B]`), `mode`, `log_prob`, `entropy`.
+    Every distribution here has `sample` (actions and their log-probabilities `[B]`), `mode`, `log_prob`, `entropy`, and
+    `kl`: how much is lost, in nats `[B]`, where actions of `old` params are taken for those of the others.
     """
 
     size: int
@@ -57,6 +58,11 @@ class Categorical:
     def entropy(self, params: Tensor) -> Tensor:
         log_probs = params.log_softmax(dim=-1)
         return -(log_probs.exp() * log_probs).sum(dim=-1)
+
+    def kl(self, old: Tensor, params: Tensor) -> Tensor:
+        # A choice that both forbid has the probability 0 and a finite difference: it adds 0.
+        log_probs = old.log_softmax(dim=-1)
+        return (log_probs.exp() * (log_probs - params.log_softmax(dim=-1))).sum(dim=-1)
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,10 @@ class MultiCategorical:
 
     def entropy(self, params: Tensor) -> Tensor:
         return torch.stack([factor.entropy(params[..., where]) for factor, where in self._factors()]).sum(dim=0)
+
+    def kl(self, old: Tensor, params: Tensor) -> Tensor:
+        terms = [factor.kl(old[..., where], params[..., where]) for factor, where in self._factors()]
+        return torch.stack(terms).sum(dim=0)
 
 
 @dataclass(frozen=True)
@@ -124,6 +134,12 @@ class DiagonalGaussian:
 
     def entropy(self, params: Tensor) -> Tensor:
         return params[..., self.size :].sum(dim=-1) + self.size * (0.5 + LOG_SQRT_2PI)
+
+    def kl(self, old: Tensor, params: Tensor) -> Tensor:
+        (old_mean, old_log_std), (mean, log_std) = old.chunk(2, dim=-1), params.chunk(2, dim=-1)
+        spread = (2.0 * (old_log_std - log_std)).exp()
+        shift = (old_mean - mean) * torch.exp(-log_std)
+        return (log_std - old_log_std + 0.5 * (spread + shift.square() - 1.0)).sum(dim=-1)
 
 
 def squashed_sample(params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,11 @@ def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, clip_coef: float) 
     return -torch.min(ratio * advantage, clipped * advantage).mean()
 
 
+def surrogate_loss(log_ratio: Tensor, advantage: Tensor) -> Tensor:
+    """How a policy would do on the actions of another, to be minimised (Schulman et al. 2015, eq. 14)."""
+    return -(log_ratio.exp() * advantage).mean()
+
+
 def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
     """The likelihood-ratio gradient of the return, to be minimised."""
     return -(log_prob * advantage).mean()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -13,15 +15,39 @@ from gymnasium.vector.utils import batch_space
 from rl_training.runtime.extras import import_extra
 from rl_training.types import Array, UserError
 
-# What users may say about a game, with the values that they get otherwise; the id has its own for the first three.
-_CHOICES: dict[str, Any] = {
-    "repeat_action_probability": 0.0,
-    "full_action_space": False,
-    "max_num_frames_per_episode": 108_000,
-    "noop_max": 30,
-    "use_fire_reset": False,
-    "terminal_on_life_loss": False,
+
+@dataclass(frozen=True)
+class _Choice:
+    """What users may say about a game: what they get otherwise, and from where to where it may go."""
+
+    default: Any
+    least: float = 0
+    most: float = math.inf
+
+    def check(self, key: str, value: Any) -> None:
+        if isinstance(self.default, bool):
+            fits, wanted = isinstance(value, bool), "true or false"
+        elif isinstance(self.default, int):
+            fits = isinstance(value, int) and not isinstance(value, bool) and value >= self.least
+            wanted = f"a whole number from {self.least}"
+        else:
+            fits = isinstance(value, (int, float)) and self.least <= value <= self.most
+            wanted = f"a number from {self.least} to {self.most}"
+        if not fits:
+            raise UserError(f"env_kwargs.{key}={value!r}: must be {wanted}")
+
+
+# The id has values of its own for the first three.
+_CHOICES = {
+    "repeat_action_probability": _Choice(0.0, most=1.0),
+    "full_action_space": _Choice(False),
+    "max_num_frames_per_episode": _Choice(108_000, least=1),
+    "noop_max": _Choice(30),
+    "use_fire_reset": _Choice(False),
+    "terminal_on_life_loss": _Choice(False),
 }
+# What `gymnasium.make` notes of an environment, and nothing here asks for.
+_IGNORED = ("render_mode",)
 
 
 def is_atari(env_id: str) -> bool:
@@ -38,7 +64,9 @@ def register_atari(env_id: str) -> Any:
 
 
 class AtariGames(VectorEnv[Array, Array, Array]):
-    """Games that show stacks of uint8 frames `[B, frame_stack, 84, 84]`, run by the emulator's own vector environment.
+    """Games that show uint8 frames `[B, 84, 84]`, or stacks of them `[B, frame_stack, 84, 84]`.
+
+    They are run by the emulator's own vector environment.
 
     An action takes four frames, of which the last two are pooled. An episode begins with up to 30 idle frames, shows
     its first frame as often as the stack has room, and ends with the game. With `terminal_on_life_loss` a lost life
@@ -69,9 +97,11 @@ class AtariGames(VectorEnv[Array, Array, Array]):
         self._lives = np.zeros(num_envs, np.int64)
         self._elapsed = np.zeros(num_envs, np.int64)
         self._frames = np.zeros((num_envs, frame_stack, 84, 84), np.uint8)
+        # One frame is shown as a picture, several as a stack.
+        self._shown = self._frames if frame_stack > 1 else self._frames[:, 0]
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
-        self.single_observation_space = gym.spaces.Box(0, 255, self._frames.shape[1:], np.uint8)
+        self.single_observation_space = gym.spaces.Box(0, 255, self._shown.shape[1:], np.uint8)
         self.single_action_space = gym.spaces.Discrete(int(self._games.single_action_space.n))
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -83,7 +113,7 @@ class AtariGames(VectorEnv[Array, Array, Array]):
         shown, infos = self._games.reset(seed=seeds, options=options)
         self._frames[mask] = shown[mask]
         self._lives[mask], self._elapsed[mask] = infos["lives"][mask], 0
-        return self._frames.copy(), infos
+        return self._shown.copy(), infos
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         shown, reward, terminated, truncated, infos = self._games.step(actions)
@@ -97,7 +127,7 @@ class AtariGames(VectorEnv[Array, Array, Array]):
             self._lives = infos["lives"].astype(np.int64)
             self._frames[lost] = shown[lost]
             infos = {**infos, "life_lost": lost}
-        return self._frames.copy(), reward, terminated, truncated, infos
+        return self._shown.copy(), reward, terminated, truncated, infos
 
     def close_extras(self, **kwargs: Any) -> None:
         del self._games
@@ -108,32 +138,33 @@ class OneAtariGame(gym.Env[Array, int]):
 
     def __init__(self, env_id: str, env_kwargs: Mapping[str, Any], time_limit: int | None = None) -> None:
         self._games = AtariGames(env_id, 1, env_kwargs, time_limit=time_limit)
-        space = self._games.single_observation_space
-        self.observation_space = gym.spaces.Box(0, 255, space.shape[1:], np.uint8)  # type: ignore[index]
+        self.observation_space = self._games.single_observation_space
         self.action_space = self._games.single_action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         super().reset(seed=seed)
         obs, infos = self._games.reset(seed=seed)
-        return obs[0, 0], _first(infos)
+        return obs[0], _first(infos)
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, infos = self._games.step(np.array([action]))
-        return obs[0, 0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(infos)
+        return obs[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(infos)
 
 
 def _first(infos: Mapping[str, Array]) -> dict[str, Any]:
-    return {name: values[0] for name, values in infos.items()}
+    return {name: values[0].item() for name, values in infos.items()}
 
 
 def _options(registered: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """What the emulator is made with, from what the id and the user say."""
     for key, value in given.items():
         # An environment that `gymnasium.make` made carries all arguments of its id with it.
-        if key not in _CHOICES and value != registered.get(key):
+        if key in _CHOICES:
+            _CHOICES[key].check(key, value)
+        elif key not in _IGNORED and value != registered.get(key):
             raise UserError(
                 f"env_kwargs.{key}={value!r}: Atari games come preprocessed, and take {', '.join(_CHOICES)}; for "
                 "anything else give env_id as module:function of your own"
             )
     said = {**registered, **given}
-    return {key: said.get(key, default) for key, default in _CHOICES.items()}
+    return {key: said.get(key, choice.default) for key, choice in _CHOICES.items()}

@@ -79,7 +79,7 @@ def clone_and_judge(run: Run, dataset: OfflineDataset, updates: int) -> float | 
             loop.step(lambda step: None)
         if run.signalled:
             return None
-        return run.evaluator(loop.algorithm.act, settings.eval_episodes).mean
+        return run.evaluator(loop.algorithm, settings.eval_episodes).mean
 
 
 def _same_size(model: ModelConfig) -> BCModelConfig:

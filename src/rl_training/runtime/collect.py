@@ -14,6 +14,7 @@ from rl_training.ops.kernels.checks import all_finite
 from rl_training.ops.observations import Unpacker
 from rl_training.runtime.envs import reset_each
 from rl_training.runtime.journal import Forgetful, keep_state_of
+from rl_training.runtime.lives import lives_lost
 from rl_training.runtime.spaces import ActionScaler, mask_size
 from rl_training.types import Array, Metrics, SpaceInfo, Step, UserError
 
@@ -131,8 +132,9 @@ class Collector:
         reward = np.asarray(raw_reward, np.float32)
         if self._reward_clip is not None:
             reward = np.clip(reward, -self._reward_clip, self._reward_clip)
-        if "life_lost" in infos:  # an end to learn from, though the game goes on
-            terminated = terminated | infos["life_lost"]
+        lost = lives_lost(infos, self.num_envs)
+        if lost is not None:
+            terminated = terminated | (lost & real)
         return Step(obs, action, reward, next_obs, terminated, truncated, real)
 
     def _restart(self, mask: Array) -> Array:

@@ -26,6 +26,7 @@ from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.checkpoint import Checkpoint, find_checkpoint, fitting_policy, read_checkpoint
 from rl_training.runtime.chunk_files import load_memory
 from rl_training.runtime.envs import EnvMaker, RebuiltPerEpisode
+from rl_training.runtime.lives import life_lost
 from rl_training.runtime.rng import seeded, untouched
 from rl_training.runtime.schedules import ScheduleSet
 from rl_training.runtime.spaces import ActionScaler
@@ -65,13 +66,15 @@ def one_environment(settings: EnvSettings) -> Iterator[tuple[gym.Env[Any, Any], 
     if maker.makes_vectors:
         raise UserError(f"env_id={settings.env_id!r}: a dataset needs a function that makes single environments")
     envs: Any = maker.masking(maker.vector(1))
+    info = maker.describe(envs)
+    envs.close()
+    if info.packed:
+        raise UserError(f"env_id={settings.env_id!r}: datasets of Dict observations or masks are not supported")
+    env = maker.single()
     try:
-        info = maker.describe(envs)
-        if info.packed:
-            raise UserError(f"env_id={settings.env_id!r}: datasets of Dict observations or masks are not supported")
-        yield envs.envs[0], info
+        yield env, info
     finally:
-        envs.close()
+        env.close()
 
 
 def look_at(settings: EnvSettings) -> tuple[SpaceInfo, int | None]:
@@ -305,7 +308,8 @@ def _play(env: gym.Env[Any, Any], act: Player, seed: int, most: int | None) -> d
     carry, over = None, False
     while not over and len(rewards) != most:
         action, carry = act(shown[-1], carry)
-        obs, reward, terminated, truncated, _ = env.step(action)
+        obs, reward, terminated, truncated, facts = env.step(action)
+        carry = None if life_lost(facts) else carry
         shown.append(np.array(obs, dtype))
         actions.append(action)
         rewards.append(float(reward))

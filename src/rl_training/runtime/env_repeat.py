@@ -16,6 +16,7 @@ from rl_training.runtime.collect import Collector
 from rl_training.runtime.doctor import Level
 from rl_training.runtime.envs import EnvMaker, reset_each
 from rl_training.runtime.journal import Forgetful, Journal, keep_state_of
+from rl_training.runtime.lives import life_lost
 from rl_training.runtime.spaces import ActionScaler, PackedObservation
 from rl_training.types import Array, SpaceInfo, Step
 
@@ -212,8 +213,9 @@ def _compare_with_plain_loops(maker: EnvMaker, info: SpaceInfo, steps: int) -> V
             action = draw(_NUM_ENVS, unpack.mask(collector.obs))
             taken = collector.step(action)
             for b, (env, sent) in enumerate(zip(plain, scale(action), strict=True)):
-                after, reward, terminated, truncated, _ = env.step(sent)
-                expected = (obs[b], np.float32(reward), np.array(after, info.obs_dtype), terminated, truncated)
+                after, reward, terminated, truncated, facts = env.step(sent)
+                ended = terminated or life_lost(facts)
+                expected = (obs[b], np.float32(reward), np.array(after, info.obs_dtype), ended, truncated)
                 wrong = _wrong_part(taken, b, expected)
                 if wrong is not None:
                     return "PROBLEM", f"in a vector of {_NUM_ENVS} the {wrong} differs from a plain loop at step {step}"

@@ -25,6 +25,7 @@ from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.atari import AtariGames, OneAtariGame, is_atari, register_atari
 from rl_training.runtime.extras import extra_behind, missing
+from rl_training.runtime.lives import FrameStack
 from rl_training.runtime.spaces import PackedObservation, describe_spaces, mask_size
 from rl_training.types import Array, SpaceInfo, UserError
 
@@ -33,6 +34,9 @@ EnvFactory = Callable[..., Any]
 # Their Box2D world outlives a reset, so a seed alone does not decide an episode: they are made anew for each.
 REBUILT_PER_EPISODE = re.compile(r"(BipedalWalker|CarRacing)")
 
+
+# As the games were called when frames were skipped by wrappers.
+_OLD_ATARI = re.compile(r"(\w+?)(?:NoFrameskip|Deterministic)-v\d$")
 
 # How many seconds a process has to close its environment.
 _PATIENCE = 5.0
@@ -189,7 +193,7 @@ class EnvMaker:
         if self.loop.frame_stack > 1:
             if is_dict:
                 raise UserError(f"frame_stack={self.loop.frame_stack}: Dict observations cannot be stacked")
-            env = gym.wrappers.FrameStackObservation(env, self.loop.frame_stack)
+            env = FrameStack(env, self.loop.frame_stack)
         if not (is_dict or self.masked):
             return env
         self._packed = PackedObservation(env, self.env_id, masked=self.masked)
@@ -205,7 +209,7 @@ class EnvMaker:
             return OneAtariGame(self.env_id, self.env_kwargs, limit)
         else:
             return gym.make(self.env_id, max_episode_steps=limit, **self.env_kwargs)
-        return gym.wrappers.TimeLimit(env, limit) if limit is not None else env
+        return env if limit is None else _limited(env, limit)
 
     def vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         """The environments that learning steps."""
@@ -303,6 +307,17 @@ class EnvMaker:
             raise
 
 
+def _limited(env: gym.Env[Any, Any], steps: int) -> gym.Env[Any, Any]:
+    """The environment with this time limit, instead of the one that it may have."""
+    inner = env
+    while isinstance(inner, gym.Wrapper):
+        if isinstance(inner, gym.wrappers.TimeLimit):
+            inner._max_episode_steps = steps
+            return env
+        inner = inner.env
+    return gym.wrappers.TimeLimit(env, steps)
+
+
 def _parameters(factory: EnvFactory) -> Mapping[str, Any]:
     try:
         return inspect.signature(factory).parameters
@@ -317,14 +332,20 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         )
     if is_atari(env_id):
         register_atari(env_id)
+    old_name = _OLD_ATARI.match(env_id)
     try:
-        return gym.spec(env_id)
+        spec = gym.spec(env_id)
     except gym.error.Error as error:
         near = suggest(env_id, gym.registry)
         words = near if near else f": {' '.join(str(error).split())}"
-        raise UserError(f"env_id={env_id!r}: unknown environment{words}") from None
+        if old_name is None:
+            raise UserError(f"env_id={env_id!r}: unknown environment{words}") from None
     except ModuleNotFoundError as error:
         raise UserError(f"env_id={env_id!r}: {_missing_extra(str(error))}") from None
+    else:
+        if old_name is None or not str(spec.entry_point).startswith("ale_py"):
+            return spec
+    raise UserError(f"env_id={env_id!r}: Atari games come preprocessed as 'ALE/{old_name[1]}-v5'")
 
 
 def _missing_extra(message: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rl_training.runtime.envs import reset_each
+from rl_training.runtime.lives import lives_lost
 from rl_training.runtime.rng import seeded, untouched
 from rl_training.runtime.spaces import ActionScaler
 from rl_training.types import Act, Array, Metrics, SpaceInfo, UserError
@@ -20,7 +21,13 @@ _MOST_ENVS = 16
 # Longer than any episode that is meant to end.
 _MOST_STEPS = 1_000_000
 
-Policy = Callable[..., Act]
+
+class Policy(Protocol):
+    """What is judged: an algorithm, or anything that acts like one."""
+
+    def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act: ...
+
+    def begin_episodes(self, carry: Any, mask: Array) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class Evaluator:
         self._envs: VectorEnv[Any, Any, Any] | None = None
         self._width = 0
 
-    def __call__(self, act: Policy, episodes: int) -> Evaluation:
+    def __call__(self, policy: Policy, episodes: int) -> Evaluation:
         """Play this many episodes with the best known actions, so that no random stream of training is drawn from."""
         with untouched():
             # The width of a batch can move the last bits of its rows, so it depends on nothing but `episodes`.
@@ -71,9 +78,9 @@ class Evaluator:
             if self._envs is None or self._width != width:
                 self.close()
                 self._envs, self._width = self._make(width), width
-            return self._play(self._envs, act, episode_seeds(episodes))
+            return self._play(self._envs, policy, episode_seeds(episodes))
 
-    def _play(self, envs: VectorEnv[Any, Any, Any], act: Policy, seeds: list[int]) -> Evaluation:
+    def _play(self, envs: VectorEnv[Any, Any, Any], policy: Policy, seeds: list[int]) -> Evaluation:
         scale = ActionScaler(self._info, envs.single_action_space.dtype)
         returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
         playing = np.arange(envs.num_envs)  # which episode each environment plays
@@ -81,9 +88,9 @@ class Evaluator:
         raw = self._reset(envs, seeds, playing, None)
         carry = None
         while (playing < len(seeds)).any():
-            decided = act(np.array(raw, dtype=self._info.obs_dtype), carry, explore=False)
+            decided = policy.act(np.array(raw, dtype=self._info.obs_dtype), carry, explore=False)
             carry = decided.carry
-            raw, reward, terminated, truncated, _ = envs.step(scale(decided.action))
+            raw, reward, terminated, truncated, infos = envs.step(scale(decided.action))
             live = playing < len(seeds)
             np.add.at(returns, playing[live], reward[live])
             np.add.at(lengths, playing[live], 1)
@@ -96,6 +103,8 @@ class Evaluator:
                 for b in np.flatnonzero(done):
                     playing[b], upcoming = upcoming, upcoming + 1
                 raw = self._reset(envs, seeds, playing, done)
+            lost = lives_lost(infos, envs.num_envs)
+            carry = policy.begin_episodes(carry, done if lost is None else done | lost)
         return Evaluation(tuple(returns.tolist()), tuple(lengths.tolist()))
 
     @staticmethod

@@ -232,7 +232,7 @@ class Run:
             self.callbacks = before
 
     def evaluate(self, episodes: int) -> Evaluation:
-        return self.evaluator(self.algorithm.act, whole_number("num_episodes", episodes))
+        return self.evaluator(self.algorithm, whole_number("num_episodes", episodes))
 
     def record_evaluation(self, metrics: Metrics) -> None:
         self.eval_metrics, self.evaluated_now = metrics, True

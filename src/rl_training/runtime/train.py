@@ -159,11 +159,13 @@ def _check_capabilities(config: Config, info: SpaceInfo) -> None:
         ("actions", info.action_kind, able.actions),
     ):
         if kind not in allowed:
-            # Who has a dataset wants to learn from it; who has none cannot.
+            # Who has a dataset wants to learn from it; who has none cannot, and has nobody to imitate.
             others = [
                 name
                 for name in capable(info.obs_kind, info.action_kind)
-                if name != config.spec.name and REGISTRY[name].capabilities.offline == able.offline
+                if name != config.spec.name
+                and REGISTRY[name].capabilities.offline == able.offline
+                and REGISTRY[name].family != "imitation"
             ]
             advice = f"; {' or '.join(others)} can" if others else ""
             raise UserError(

@@ -45,7 +45,7 @@ def evaluate_checkpoint(
     try:
         judged.algorithm.load_policy_state(fitting_policy(checkpoint.policy, judged.algorithm, found))
         episodes = config.run.eval_episodes if num_episodes is None else num_episodes
-        metrics = judged.evaluator(judged.algorithm.act, whole_number("num_episodes", episodes)).metrics()
+        metrics = judged.evaluator(judged.algorithm, whole_number("num_episodes", episodes)).metrics()
     finally:
         judged.close()
     return {"step": float(checkpoint.meta["step"])} | metrics

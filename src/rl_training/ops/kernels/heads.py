@@ -14,6 +14,17 @@ _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @jit
+def _log_total(logits: Array) -> float:
+    """log(sum(exp(logits)))"""
+    highest = logits.max()
+    total = 0.0
+    for a in range(logits.size):
+        total += math.exp(logits[a] - highest)
+    log_total: float = highest + math.log(total)
+    return log_total
+
+
+@jit
 def categorical_forward(logits: Array, counts: Array, action: Array, log_prob: Array, entropy: Array) -> None:
     """Turn `logits` `[B, sum(counts)]` of independent choices into log-probabilities, in place.
 
@@ -24,11 +35,7 @@ def categorical_forward(logits: Array, counts: Array, action: Array, log_prob: A
         start = 0
         for k in range(counts.size):
             row = logits[b, start : start + counts[k]]
-            highest = row.max()
-            total = 0.0
-            for a in range(row.size):
-                total += math.exp(row[a] - highest)
-            shift = highest + math.log(total)
+            shift = _log_total(row)
             for a in range(row.size):
                 row[a] -= shift
                 entropy[b] -= math.exp(row[a]) * row[a]
@@ -51,6 +58,75 @@ def categorical_backward(log_probs: Array, counts: Array, action: Array, d_log_p
                 chosen = 1.0 if action[b, k] == a else 0.0
                 row[a] = d_log_prob[b] * (chosen - p) - d_entropy * p * (row[a] + entropy)
             start += counts[k]
+
+
+@jit
+def categorical_kl(old: Array, new: Array) -> float:
+    """The mean KL between the choices of `old` and `new` log-probabilities `[B, sum(counts)]`."""
+    total = 0.0
+    for b in range(old.shape[0]):
+        for a in range(old.shape[1]):
+            before = np.float64(old[b, a])
+            total += math.exp(before) * (before - new[b, a])
+    return total / len(old)
+
+
+@jit
+def categorical_fisher(log_probs: Array, counts: Array, tangent: Array) -> None:
+    """Multiply `tangent` `[B, sum(counts)]` by the Fisher information of logits, diag(p) - p p', over B; in place."""
+    rows = log_probs.shape[0]
+    for b in range(rows):
+        start = 0
+        for k in range(counts.size):
+            row, moved = log_probs[b, start : start + counts[k]], tangent[b, start : start + counts[k]]
+            mean = 0.0
+            for a in range(row.size):
+                mean += math.exp(row[a]) * moved[a]
+            for a in range(row.size):
+                moved[a] = math.exp(row[a]) * (moved[a] - mean) / rows
+            start += counts[k]
+
+
+@jit
+def categorical_clone(logits: Array, counts: Array, old_logits: Array, weight: float) -> float:
+    """Turn `logits` into the gradient of `weight` times the mean KL from the old policy to theirs, in place.
+
+    Gives that KL without the weight.
+    """
+    rows, total = logits.shape[0], 0.0
+    for b in range(rows):
+        start = 0
+        for k in range(counts.size):
+            row, old = logits[b, start : start + counts[k]], old_logits[b, start : start + counts[k]]
+            shift, old_shift = _log_total(row), _log_total(old)
+            for a in range(row.size):
+                log_prob, old_log_prob = row[a] - shift, old[a] - old_shift
+                probability = math.exp(old_log_prob)
+                total += probability * (old_log_prob - log_prob)
+                row[a] = weight * (math.exp(log_prob) - probability) / rows
+            start += counts[k]
+    kl: float = total / rows
+    return kl
+
+
+@jit
+def gaussian_clone(
+    mean: Array, log_std: Array, old_mean: Array, old_log_std: Array, weight: float, d_log_std: Array
+) -> float:
+    """The same for Gaussians: `mean` `[B, D]` becomes its gradient, and that of `log_std` `[D]` is written."""
+    rows, kl = mean.shape[0], 0.0
+    for d in range(mean.shape[1]):
+        precision = math.exp(-2.0 * log_std[d])
+        wider = np.float64(old_log_std[d]) - log_std[d]
+        squares = 0.0
+        for b in range(rows):
+            shift = np.float64(mean[b, d]) - old_mean[b, d]
+            squares += shift * shift * precision
+            mean[b, d] = weight * shift * precision / rows
+        spread = math.exp(2.0 * wider) + squares / rows
+        kl += 0.5 * (spread - 1.0) - wider
+        d_log_std[d] = weight * (1.0 - spread)
+    return kl
 
 
 @jit
@@ -84,6 +160,21 @@ def gaussian_backward(
 
 
 @jit
+def gaussian_kl(old_mean: Array, old_log_std: Array, mean: Array, log_std: Array) -> float:
+    """The mean KL between Gaussians of means `[B, D]` and log deviations `[D]`."""
+    total = 0.0
+    for d in range(mean.shape[1]):
+        wider = np.float64(old_log_std[d]) - log_std[d]
+        inverse = math.exp(-log_std[d])
+        shifts = 0.0
+        for b in range(mean.shape[0]):
+            shift = (np.float64(old_mean[b, d]) - mean[b, d]) * inverse
+            shifts += shift * shift
+        total += 0.5 * (math.exp(2.0 * wider) - 1.0 + shifts / mean.shape[0]) - wider
+    return total
+
+
+@jit
 def ppo_policy_gradient(
     log_prob: Array, old_log_prob: Array, advantage: Array, clip: float, d_log_prob: Array
 ) -> Array:
@@ -102,6 +193,15 @@ def ppo_policy_gradient(
         # Where the bounded term is the smaller one, the ratio is outside the interval and nothing pulls on it.
         d_log_prob[b] = -plain / count if plain <= bounded else 0.0
     return np.array([loss / count, kl / count, clipped / count])
+
+
+@jit
+def surrogate(log_prob: Array, old_log_prob: Array, advantage: Array) -> float:
+    """The loss of the plain surrogate: how much the old policy's actions would gain, by their new probabilities."""
+    loss = 0.0
+    for b in range(log_prob.size):
+        loss -= math.exp(np.float64(log_prob[b]) - old_log_prob[b]) * advantage[b]
+    return loss / log_prob.size
 
 
 @jit

@@ -6,4 +6,5 @@ LOOPS = {
     "on_policy": "rl_training.runtime.loops.on_policy:make",
     "off_policy": "rl_training.runtime.loops.off_policy:make",
     "offline": "rl_training.runtime.loops.offline:make",
+    "imitation": "rl_training.runtime.loops.imitation:make",
 }

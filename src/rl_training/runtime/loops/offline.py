@@ -14,7 +14,7 @@ import numpy as np
 
 from rl_training.algorithms.bc import BC
 from rl_training.algorithms.off_policy import OffPolicyAlgorithm
-from rl_training.algorithms.offline import BehaviorLoopConfig, DatasetConfig, OfflineLoopConfig
+from rl_training.algorithms.offline import BehaviorLoopConfig, DatasetConfig, OfflineLoopConfig, TransitionsConfig
 from rl_training.data.dataset import OfflineDataset
 from rl_training.data.dataset_arrays import fit_dataset, from_arrays
 from rl_training.data.dataset_files import to_arrays
@@ -61,14 +61,32 @@ def _range_factor(dataset: OfflineDataset | None) -> float:
     return 1000.0 / spread
 
 
-class Memory:
-    """A dataset in the form of a replay, which is never saved: a checkpoint only remembers which one it was."""
+class Identity:
+    """Which dataset it is: all that a checkpoint remembers of one, so that a run goes on with no other."""
 
-    def __init__(self, info: SpaceInfo, dataset: OfflineDataset, rewards: RewardScale) -> None:
-        self._info, self._dataset, self._rewards = info, dataset, rewards
+    def __init__(self, dataset: OfflineDataset) -> None:
+        self._dataset = dataset
         self._checksum = 0
         for name in ("obs", "action", "reward", "next_obs", "terminated", "truncated"):
             self._checksum = zlib.crc32(getattr(dataset, name).data, self._checksum)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"transitions": len(self._dataset), "checksum": self._checksum}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if dict(state) != self.state_dict():
+            raise UserError(
+                f"dataset: it is not the one that the run learned from ({state['transitions']} transitions then, "
+                f"{len(self._dataset)} now, or others); a run that goes on needs the same"
+            )
+
+
+class Memory(Identity):
+    """A dataset in the form of a replay."""
+
+    def __init__(self, info: SpaceInfo, dataset: OfflineDataset, rewards: RewardScale) -> None:
+        super().__init__(dataset)
+        self._info, self._rewards = info, rewards
 
     @cached_property
     def replay(self) -> Replay:
@@ -87,16 +105,6 @@ class Memory:
     @cached_property
     def sampler(self) -> UniformSampler:
         return UniformSampler(self.replay)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"transitions": len(self._dataset), "checksum": self._checksum}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if dict(state) != self.state_dict():
-            raise UserError(
-                f"dataset: it is not the one that the run learned from ({state['transitions']} transitions then, "
-                f"{len(self._dataset)} now, or others); a run that goes on needs the same"
-            )
 
 
 class OfflineLoop:
@@ -207,7 +215,7 @@ def _read(config: Config, loop: DatasetConfig, name: str, info: SpaceInfo) -> Of
 
     limit = _time_limit(config)
     # Why an episode ended means nothing to who only repeats actions.
-    done_means = loop.done_means if isinstance(loop, OfflineLoopConfig) else "terminal"
+    done_means = loop.done_means if isinstance(loop, TransitionsConfig) else "terminal"
     if not is_reference(name) or Path(name).exists():
         return open_dataset(name, done_means=done_means, time_limit=limit)
     make_dataset = resolve_reference(name, key="dataset")

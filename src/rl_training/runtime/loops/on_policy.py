@@ -6,12 +6,26 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyLoopConfig
 from rl_training.data.rollout import Rollout
 from rl_training.experiment.config import Config
 from rl_training.runtime.collect import Collector
-from rl_training.types import Metrics
+from rl_training.types import Array, Metrics
+
+
+class EpisodeMemory:
+    """What a recurrent policy remembers of the episodes that go on after a rollout."""
+
+    def __init__(self) -> None:
+        self.carry: Array | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.carry is None else {"carry": torch.from_numpy(self.carry.copy())}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.carry = state["carry"].numpy().copy() if "carry" in state else None
 
 
 class OnPolicyLoop:
@@ -22,6 +36,8 @@ class OnPolicyLoop:
         self.collector = collector
         self.rollout = Rollout(config.n_steps, collector.num_envs, collector.info)
         self._n_steps = config.n_steps
+        self._episodes = EpisodeMemory()
+        self._memories = algorithm.memories(config.n_steps * collector.num_envs)
 
     @property
     def steps(self) -> int:
@@ -29,23 +45,34 @@ class OnPolicyLoop:
 
     @property
     def parts(self) -> Mapping[str, Any]:
-        return {"collector": self.collector}
+        remembered = {"episodes": self._episodes} if self.algorithm.recurrent else {}
+        return {"collector": self.collector, **remembered, **self._memories}
 
     def step(self, refresh: Callable[[int], None]) -> Metrics:
         """From one safe point to the next: nothing but `parts` and the algorithm remembers it."""
         refresh(self.steps)
         collector, algorithm, rollout = self.collector, self.algorithm, self.rollout
         rollout.clear()
-        carry = None
+        carry = self._remembered()
         for _ in range(self._n_steps):
             act = algorithm.act(collector.obs, carry, explore=True)
-            carry = act.carry
-            rollout.add(collector.step(act.action), act)
+            step = collector.step(act.action)
+            rollout.add(step, act)
+            carry = algorithm.begin_episodes(act.carry, step.terminated | step.truncated | ~step.real)
+        self._episodes.carry = carry
         refresh(self.steps)
         # Under NEXT_STEP autoreset a very short rollout may hold nothing but resets.
         with np.errstate(over="ignore", invalid="ignore"):  # the driver refuses metrics that are no numbers
             learned = algorithm.update(rollout) if rollout.real.any() else {}
         return learned | collector.metrics()
+
+    def _remembered(self) -> Any:
+        """What the policy carries into a rollout: nothing, unless it remembers episodes."""
+        if not self.algorithm.recurrent:
+            return None
+        carry = self.algorithm.begin_episodes(self._episodes.carry, self.collector.broken)
+        self.collector.broken[:] = False
+        return carry
 
 
 def make(algorithm: OnPolicyAlgorithm, collector: Collector, config: Config) -> OnPolicyLoop:

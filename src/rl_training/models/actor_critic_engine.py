@@ -1,0 +1,176 @@
+"""`MLPActorCritic` without autograd: what the on-policy algorithms ask of it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.models.flat import FlatParameters
+from rl_training.models.mlp_actor_critic import MLPActorCritic
+from rl_training.models.mlp_engine import (
+    KINDS,
+    ActingMLP,
+    MLPEngine,
+    Workspace,
+    gradients_of,
+    kind_of,
+    linears,
+    views_of,
+)
+from rl_training.ops.distributions import FORBIDDEN
+from rl_training.ops.kernels import acting, heads
+from rl_training.types import Array, SpaceInfo
+
+# The log-probabilities of all choices; or the means of a Gaussian, and its log deviations.
+PolicyOutputs = tuple[Array, Array | None]
+
+
+class ActorCriticEngine:
+    """`MLPActorCritic` without autograd: likelihoods and values of a batch, their gradients, and acting."""
+
+    def __init__(self, network: MLPActorCritic, parameters: FlatParameters, info: SpaceInfo) -> None:
+        policy = linears(network.policy_torso, network.policy_head)
+        value = linears(network.value_torso, network.value_head)
+        kind = kind_of(network.policy_torso)
+        self._policy_layers = policy
+        self.policy, self.value = (MLPEngine(views_of(net), kind, gradients_of(net)) for net in (policy, value))
+        self._act_policy, self._act_value = (ActingMLP(net, parameters, kind) for net in (policy, value))
+        self.log_std: Array | None = None
+        if network.log_std is not None:
+            assert network.log_std.grad is not None
+            self.log_std = network.log_std.detach().numpy()
+            self._d_log_std = network.log_std.grad.numpy()
+            self._log_std_parameter = network.log_std
+        self._counts = np.array(info.action_counts, np.int64)
+        self._one_choice = info.action_kind == "discrete"
+        self._action: Array = np.zeros(0)
+        self._params: Array = np.zeros(0)
+        self._columns = Workspace((), [1, 1])
+
+    def evaluate(self, obs: Array, action: Array, mask: Array | None = None) -> tuple[Array, Array, Array]:
+        """Log-probabilities and entropies of actions, and values, each `[N]`; observations are `[N, ...]`."""
+        return *self.likelihood(obs, action, mask), self.values(obs)
+
+    def likelihood(self, obs: Array, action: Array, mask: Array | None = None) -> tuple[Array, Array]:
+        """The first two of these alone."""
+        x = _rows(obs)
+        self._action = action[:, None] if self._one_choice else action
+        self._params = _forbid(self.policy.forward(x), mask)
+        self._columns.resize(len(x))
+        log_prob, entropy = (column[:, 0] for column in self._columns.arrays)
+        if self.log_std is None:
+            heads.categorical_forward(self._params, self._counts, self._action, log_prob, entropy)
+        else:
+            heads.gaussian_forward(self._params, self.log_std, action, log_prob, entropy)
+        return log_prob, entropy
+
+    def values(self, obs: Array) -> Array:
+        """The third alone."""
+        return self.value.forward(_rows(obs))[:, 0]
+
+    def backward(self, d_log_prob: Array, d_entropy: float, d_value: Array) -> None:
+        """Write the gradients of all parameters, given those of what `evaluate` gave (the entropy's is one for all)."""
+        self.likelihood_backward(d_log_prob, d_entropy)
+        self.value.backward(d_value[:, None])
+
+    def likelihood_backward(self, d_log_prob: Array, d_entropy: float) -> None:
+        """The same for the policy's parameters, after `likelihood`."""
+        if self.log_std is None:
+            heads.categorical_backward(self._params, self._counts, self._action, d_log_prob, d_entropy)
+        else:
+            heads.gaussian_backward(self._params, self.log_std, self._action, d_log_prob, d_entropy, self._d_log_std)
+        self.policy.backward(self._params)
+
+    def policy_outputs(self) -> PolicyOutputs:
+        """Copies of what `likelihood` found, which the next call overwrites."""
+        return self._params.copy(), None if self.log_std is None else self.log_std.copy()
+
+    def divergence(self, old: PolicyOutputs) -> float:
+        """The mean KL from what the policy once gave to what the latest `likelihood` found."""
+        params, log_std = old
+        if self.log_std is None or log_std is None:
+            return float(heads.categorical_kl(params, self._params))
+        return float(heads.gaussian_kl(params, log_std, self._params, self.log_std))
+
+    def clone_gradient(self, outputs: Array, old_params: Array, weight: float, mask: Array | None = None) -> float:
+        """Turn policy outputs `[N, A]` into the gradient of `weight` times the mean KL from old parameters `[N, P]`.
+
+        Writes that of the log deviations, if there are any, to its place; gives the KL.
+        """
+        if self.log_std is None:
+            return float(heads.categorical_clone(_forbid(outputs, mask), self._counts, old_params, weight))
+        means, deviations = old_params[:, : self.log_std.size], old_params[0, self.log_std.size :]
+        return float(heads.gaussian_clone(outputs, self.log_std, means, deviations, weight, self._d_log_std))
+
+    def fisher_product(self, outputs: PolicyOutputs, direction: Array) -> None:
+        """Write the policy's Fisher information times a direction, flat like the parameters, to its gradients.
+
+        `outputs` are those of the latest `likelihood`. The information is the mean of J' M J over its rows: J is the
+        derivative of the outputs by the parameters, M the information of the outputs, which is known in closed form.
+        """
+        params, log_std = outputs
+        layers = self._policy_layers
+        tangent = self.policy.tangent([(_part(direction, at.weight), _part(direction, at.bias)) for at in layers])
+        if log_std is None:
+            heads.categorical_fisher(params, self._counts, tangent)
+        else:
+            tangent *= np.exp(-2.0 * log_std) / len(tangent)
+            np.multiply(_part(direction, self._log_std_parameter), 2.0, out=self._d_log_std)
+        self.policy.backward(tangent)
+
+    def rows(self, obs: Array, mask: Array | None = None) -> tuple[Array, Array]:
+        """Policy outputs `[B, A]` and values `[B]` for a few observations."""
+        x = _rows(obs)
+        return self.few(x, x, mask)
+
+    def few(self, policy_input: Array, value_input: Array, mask: Array | None) -> tuple[Array, Array]:
+        """The same, where policy and value do not see the same."""
+        return _forbid(self._act_policy(policy_input), mask), self._act_value(value_input)[:, 0]
+
+    def sample(self, obs: Array, rng: np.random.Generator, mask: Array | None = None) -> tuple[Array, Array, Array]:
+        """Actions, their log-probabilities, and values."""
+        params, value = self.rows(obs, mask)
+        return *self.draw(params, rng), value
+
+    def draw(self, params: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Actions from what the policy gave, and their log-probabilities."""
+        if self.log_std is None:
+            uniform = rng.random((len(params), self._counts.size))
+            action, log_prob = acting.sample_categorical(params, self._counts, uniform)
+            return action[:, 0] if self._one_choice else action, log_prob
+        noise = rng.standard_normal(params.shape, dtype=np.float32)
+        return acting.sample_gaussian(params, self.log_std, noise)
+
+
+def engine_for(network: nn.Module, parameters: FlatParameters, info: SpaceInfo) -> ActorCriticEngine | None:
+    """The engine of a network that it covers: the default MLP with float32 weights on a CPU."""
+    if type(network) is not MLPActorCritic or not within_reach(network, parameters, info):
+        return None
+    return ActorCriticEngine(network, parameters, info)
+
+
+def within_reach(network: MLPActorCritic, parameters: FlatParameters, info: SpaceInfo) -> bool:
+    """Whether an engine can compute these MLPs, on these observations."""
+    data = parameters.data
+    plain = data.device.type == "cpu" and data.dtype == torch.float32 and not network.state_dependent_noise
+    known = all(type(layer) in KINDS or isinstance(layer, nn.Linear) for layer in network.policy_torso)
+    return plain and known and (info.obs_dtype == "float32" or info.packed)
+
+
+def _part(flat: Array, parameter: Tensor) -> Array:
+    """What stands in a flat array where a parameter stands in the flat buffer."""
+    start = parameter.storage_offset()
+    return flat[start : start + parameter.numel()].reshape(parameter.shape)
+
+
+def _rows(obs: Array) -> Array:
+    return obs.reshape(len(obs), math.prod(obs.shape[1:]))
+
+
+def _forbid(logits: Array, mask: Array | None) -> Array:
+    if mask is not None:
+        np.copyto(logits, FORBIDDEN, where=~mask)
+    return logits

@@ -1,0 +1,63 @@
+"""The network that tells one actor's steps from another's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_training.models.encoders import encoder_for
+from rl_training.models.torso import MLP, linear
+from rl_training.types import Array, SpaceInfo
+
+# An end is rare: among numbers that are scaled by their deviations it stands as far off as anything may.
+_FAR = 10.0
+
+
+def action_numbers(action: Array, info: SpaceInfo) -> Array:
+    """Actions as numbers `[N, action_size]`: as the environment gets them, or a 1 for every choice."""
+    if info.continuous:
+        return np.clip(action, -1.0, 1.0)
+    choices = action.reshape(len(action), -1)
+    factors = [np.eye(count, dtype=np.float32)[choices[:, k]] for k, count in enumerate(info.action_counts)]
+    return np.concatenate(factors, axis=1)
+
+
+class Discriminator(nn.Module):
+    """The logit of "this step is the expert's", from an observation, an action, and whether the episode is over.
+
+    Of a step after the end nothing else is seen. At first all logits are 0: nobody can be told from anybody.
+    """
+
+    def __init__(self, info: SpaceInfo, hidden_sizes: Sequence[int], activation: str) -> None:
+        super().__init__()
+        self.encoder = encoder_for(info, orthogonal=False)
+        features = math.prod(info.input_shape) if self.encoder is None else self.encoder.features
+        self._width = features + info.action_size + 1
+        self.torso = MLP(self._width, hidden_sizes, activation, orthogonal=True)
+        self.head = linear(self.torso.features, 1, gain=0.0)
+
+    def inputs(self, obs: Tensor | Mapping[str, Tensor], action: Tensor, over: Tensor) -> Tensor:
+        """What the MLP sees `[B, F]`: features of `obs`, numbers of actions `[B, A]`, and `over` `[B]` of 0 or 1."""
+        features = self.encoder(obs) if self.encoder is not None else obs
+        assert isinstance(features, Tensor)
+        seen = torch.cat([features.flatten(1).float(), action], dim=-1)
+        over = over.unsqueeze(-1)
+        return torch.cat([seen * (1.0 - over), _FAR * over], dim=-1)
+
+    def judge(self, inputs: Tensor) -> Tensor:
+        """The logits `[B]` of what `inputs` gave."""
+        logits: Tensor = self.head(self.torso(inputs)).squeeze(-1)
+        return logits
+
+    def after_the_end(self) -> Tensor:
+        """The logit of a step after the end."""
+        inputs = self.head.weight.new_zeros(1, self._width)
+        inputs[:, -1] = _FAR
+        return self.judge(inputs)[0]
+
+    def forward(self, obs: Tensor | Mapping[str, Tensor], action: Tensor, over: Tensor) -> Tensor:
+        return self.judge(self.inputs(obs, action, over))

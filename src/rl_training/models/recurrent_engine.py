@@ -1,0 +1,235 @@
+"""Explicit forward and backward of `RecurrentActorCritic` on the flat buffer: the fast path on a CPU.
+
+What does not depend on the step before is one product for all steps: what the inputs say to the gates, and the
+gradients of all weights. The steps themselves are a product and a compiled call each, for all parts side by side.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from torch import nn
+
+from rl_training.models.actor_critic_engine import ActorCriticEngine, within_reach
+from rl_training.models.flat import FlatParameters
+from rl_training.models.mlp_engine import Workspace, gradient_of, multiply
+from rl_training.models.recurrent import RecurrentActorCritic
+from rl_training.ops.kernels import recurrent as kernels
+from rl_training.types import Array, SpaceInfo
+
+
+class CoreEngine(ABC):
+    """An LSTM or a GRU on packed steps: see `rl_training.models.recurrent`.
+
+    `backward` takes the gradient of the outputs that the latest `forward` gave, and overwrites those of the weights.
+    """
+
+    def __init__(self, core: nn.LSTM | nn.GRU, kept: int, running: int) -> None:
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        weights = [getattr(core, name) for name in names]
+        self.from_inputs, self.from_outputs, self.input_bias, self.output_bias = (w.detach().numpy() for w in weights)
+        self._gradients = [gradient_of(weight) for weight in weights]
+        self.width = size = core.hidden_size
+        gates = len(self.input_bias)
+        self._transposed = np.empty((size, gates), np.float32)
+        # Of every step: its gates, its output, the output before, and what only one kind of core needs.
+        self._steps = Workspace((), [gates, size, size] + [size] * kept)
+        # Of every part: what the last outputs say to the gates, their gradient, the output, and what one kind needs.
+        self._parts = Workspace((), [gates, size, size] + [size] * running)
+        self._x = self._sizes = np.zeros(0, np.int64)
+
+    def forward(self, x: Array, sizes: Array, state: Array) -> tuple[Array, Array]:
+        """The outputs of all steps `[N, H]`, and the state of every part after its last one."""
+        self._x, self._sizes = x, sizes
+        self._steps.resize(len(x))
+        self._parts.resize(len(state))
+        gates, outputs, before = self._steps.arrays[:3]
+        said, _, hidden = self._parts.arrays[:3]
+        multiply(x, self.from_inputs.T, gates)
+        gates += self.known_bias()
+        self.start(state)
+        weights = self.from_outputs.T
+        if len(sizes) > 1:  # a product of a few rows is much faster with weights in this order
+            np.copyto(self._transposed, weights)
+            weights = self._transposed
+        for rows, count in self._spans():
+            before[rows] = hidden[:count]
+            multiply(hidden[:count], weights, said[:count])
+            self.step(rows, count)
+            outputs[rows] = hidden[:count]
+        return outputs, self.state()
+
+    def backward(self, d_outputs: Array) -> None:
+        self.start_back()
+        for rows, count in reversed(self._spans()):
+            self.step_back(rows, count, d_outputs[rows])
+        d_from_inputs, d_from_outputs, d_input_bias, d_output_bias = self._gradients
+        d_inputs, d_recurrent = self.gate_gradients()
+        ones = np.ones((1, len(self._x)), np.float32)
+        multiply(d_inputs.T, self._x, d_from_inputs)
+        multiply(d_recurrent.T, self._steps.arrays[2], d_from_outputs)
+        np.matmul(ones, d_inputs, out=d_input_bias[None])
+        np.matmul(ones, d_recurrent, out=d_output_bias[None])
+
+    def _spans(self) -> list[tuple[slice, int]]:
+        """The rows of every step, and how many they are."""
+        ends = np.cumsum(self._sizes).tolist()
+        return [(slice(end - count, end), count) for end, count in zip(ends, self._sizes.tolist(), strict=True)]
+
+    @abstractmethod
+    def known_bias(self) -> Array:
+        """What is added to the gates of all steps at once."""
+
+    @abstractmethod
+    def start(self, state: Array) -> None:
+        """Take over the state of every part."""
+
+    @abstractmethod
+    def state(self) -> Array:
+        """The state of every part now."""
+
+    @abstractmethod
+    def step(self, rows: slice, count: int) -> None:
+        """Move the first parts on by a step."""
+
+    @abstractmethod
+    def start_back(self) -> None:
+        """Nothing comes in from behind the last steps."""
+
+    @abstractmethod
+    def step_back(self, rows: slice, count: int, d_output: Array) -> None:
+        """Turn the gates of a step into their gradients, and leave that of the outputs before."""
+
+    @abstractmethod
+    def gate_gradients(self) -> tuple[Array, Array]:
+        """The gradients of what inputs, and what last outputs, say to the gates, `[N, gates]` each."""
+
+
+class LSTMEngine(CoreEngine):
+    """Keeps of every step the cell before and the tanh of the cell, of every part the cell and its gradient."""
+
+    def __init__(self, core: nn.LSTM) -> None:
+        super().__init__(core, kept=2, running=2)
+
+    def known_bias(self) -> Array:
+        bias: Array = self.input_bias + self.output_bias
+        return bias
+
+    def start(self, state: Array) -> None:
+        _, _, hidden, cell, _ = self._parts.arrays
+        hidden[:], cell[:] = np.split(state, 2, axis=1)
+
+    def state(self) -> Array:
+        _, _, hidden, cell, _ = self._parts.arrays
+        return np.concatenate([hidden, cell], axis=1)
+
+    def step(self, rows: slice, count: int) -> None:
+        gates, _, _, cell_before, squashed = self._steps.arrays
+        said, _, hidden, cell, _ = self._parts.arrays
+        cell_before[rows] = cell[:count]
+        kernels.lstm_forward(gates[rows], said[:count], cell[:count], squashed[rows], hidden[:count])
+
+    def start_back(self) -> None:
+        _, d_hidden, _, _, d_cell = self._parts.arrays
+        d_hidden[:] = d_cell[:] = 0.0
+
+    def step_back(self, rows: slice, count: int, d_output: Array) -> None:
+        gates, _, _, cell_before, squashed = (array[rows] for array in self._steps.arrays)
+        _, d_hidden, _, _, d_cell = (array[:count] for array in self._parts.arrays)
+        kernels.lstm_backward(gates, cell_before, squashed, d_output, d_hidden, d_cell)
+        multiply(gates, self.from_outputs, d_hidden)
+
+    def gate_gradients(self) -> tuple[Array, Array]:
+        gates = self._steps.arrays[0]
+        return gates, gates
+
+
+class GRUEngine(CoreEngine):
+    """Keeps of every step what the last output said to the new one, and the gradients of all that it said."""
+
+    def __init__(self, core: nn.GRU) -> None:
+        super().__init__(core, kept=1, running=1)
+        self._d_recurrent = Workspace((), [len(self.input_bias)])
+
+    def known_bias(self) -> Array:
+        bias: Array = self.input_bias
+        return bias
+
+    def start(self, state: Array) -> None:
+        self._parts.arrays[2][:] = state
+
+    def state(self) -> Array:
+        hidden: Array = self._parts.arrays[2].copy()
+        return hidden
+
+    def step(self, rows: slice, count: int) -> None:
+        gates, _, _, inner = self._steps.arrays
+        said, _, hidden, _ = self._parts.arrays
+        kernels.gru_forward(gates[rows], said[:count], self.output_bias, inner[rows], hidden[:count])
+
+    def start_back(self) -> None:
+        self._parts.arrays[1][:] = 0.0
+        self._d_recurrent.resize(len(self._x))
+
+    def step_back(self, rows: slice, count: int, d_output: Array) -> None:
+        gates, _, before, inner = (array[rows] for array in self._steps.arrays)
+        _, d_hidden, _, pull = (array[:count] for array in self._parts.arrays)
+        d_recurrent = self._d_recurrent.arrays[0][rows]
+        kernels.gru_backward(gates, before, inner, d_output, d_hidden, d_recurrent)
+        multiply(d_recurrent, self.from_outputs, pull)
+        d_hidden += pull
+
+    def gate_gradients(self) -> tuple[Array, Array]:
+        return self._steps.arrays[0], self._d_recurrent.arrays[0]
+
+
+class RecurrentEngine(ActorCriticEngine):
+    """`RecurrentActorCritic` without autograd: the MLPs of policy and value, behind their cores."""
+
+    def __init__(self, network: RecurrentActorCritic, parameters: FlatParameters, info: SpaceInfo) -> None:
+        super().__init__(network.heads, parameters, info)
+        self.cores = [_core_engine(core) for core in network.cores]
+        self._width = self.cores[0].width
+
+    def evaluate_steps(
+        self, obs: Array, sizes: Array, state: Array, action: Array, mask: Array | None
+    ) -> tuple[Array, Array, Array]:
+        """Log-probabilities and entropies of actions, and values, of packed steps."""
+        features, _ = self._remember(obs, sizes, state)
+        return *self.likelihood(features[0], action, mask), self.values(features[-1])
+
+    def run_steps(self, obs: Array, sizes: Array, state: Array, mask: Array | None) -> tuple[Array, Array, Array]:
+        """Policy outputs and values of a few packed steps, and the state after them."""
+        features, after = self._remember(obs, sizes, state)
+        return *self.few(features[0], features[-1], mask), after
+
+    def _remember(self, obs: Array, sizes: Array, state: Array) -> tuple[list[Array], Array]:
+        x, states = obs.reshape(len(obs), -1), np.split(state, len(self.cores), axis=1)
+        runs = [core.forward(x, sizes, part) for core, part in zip(self.cores, states, strict=True)]
+        return [outputs for outputs, _ in runs], np.concatenate([after for _, after in runs], axis=1)
+
+    def backward(self, d_log_prob: Array, d_entropy: float, d_value: Array) -> None:
+        super().backward(d_log_prob, d_entropy, d_value)
+        # The loss has left the gradient of the policy's outputs where these were.
+        d_policy = self.policy.input_gradient(self._params, self._width)
+        d_values = self.value.input_gradient(d_value[:, None], self._width)
+        if len(self.cores) == 1:
+            self.cores[0].backward(d_policy + d_values)
+        else:
+            self.cores[0].backward(d_policy)
+            self.cores[1].backward(d_values)
+
+
+def _core_engine(core: nn.Module) -> CoreEngine:
+    if isinstance(core, nn.LSTM):
+        return LSTMEngine(core)
+    assert isinstance(core, nn.GRU)
+    return GRUEngine(core)
+
+
+def recurrent_engine_for(network: nn.Module, parameters: FlatParameters, info: SpaceInfo) -> RecurrentEngine | None:
+    """The engine of a network that it covers: the default one for vectors, with float32 weights on a CPU."""
+    if type(network) is not RecurrentActorCritic or network.encoder is not None:
+        return None
+    return RecurrentEngine(network, parameters, info) if within_reach(network.heads, parameters, info) else None
