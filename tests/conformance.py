@@ -33,6 +33,18 @@ OFFLINE = [name for name, entry in REGISTRY.items() if entry.family == "offline"
 REWARDED = [name for name, entry in REGISTRY.items() if entry.family != "imitation"]
 # Those that discount have values; who only repeats what was done has none.
 VALUED = [name for name in REWARDED if "gamma" in settings_of(load_spec(name))]
+# What an update of PPO reports, and those that build on it.
+PPO_METRICS = {
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "approx_kl",
+    "clip_fraction",
+    "grad_norm",
+    "explained_variance",
+    "minibatch_updates",
+    "n_updates",
+}
 # What keeps a run small; an algorithm takes those that it knows.
 SMALL = {
     "env_id": "conformance",

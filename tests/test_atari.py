@@ -255,7 +255,9 @@ def test_a_dataset_is_collected_from_a_game() -> None:
 
 
 def test_a_game_that_was_made_to_be_seen_is_accepted() -> None:
-    maker(env_kwargs={"render_mode": "rgb_array"}).single().close()
+    env = maker(env_kwargs={"render_mode": "rgb_array"}, frame_stack=1).single()
+    assert env.reset(seed=0)[0].shape == (84, 84)
+    env.close()
 
 
 def test_a_game_keeps_its_promises() -> None:

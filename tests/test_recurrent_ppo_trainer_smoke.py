@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import on_policy_smoke
 from rl_training.experiment.config import load_config
 from rl_training.runtime.checkpoint import read_checkpoint
 from rl_training.runtime.recurrent_ppo_trainer import train_recurrent_ppo
@@ -16,24 +17,9 @@ from rl_training.testing import checkpoint_differences
 from rl_training.types import UserError
 from run_helpers import metrics_rows
 
-TINY: dict[str, Any] = {
-    "env_id": "CartPole-v1",
-    "vectorization": "sync",
-    "total_timesteps": 128,
-    "num_envs": 2,
-    "n_steps": 16,
-    "batch_size": 16,
-    "n_epochs": 2,
-    "hidden_sizes": [8],
-    "rnn_hidden_size": 8,
-    "eval_episodes": 2,
-    "log_interval": 1,
-    "checkpoint_interval": 64,
-    "ent_coef": 0.05,
-    "ent_coef_schedule": 0.01,
-    "clip_coef": 0.3,
-    "clip_coef_schedule": {"type": "cosine", "end": 0.1},
-}
+TINY: dict[str, Any] = (
+    on_policy_smoke.TINY | on_policy_smoke.CLIPPED | {"n_epochs": 2, "rnn_hidden_size": 8, "checkpoint_interval": 64}
+)
 
 
 def test_scheduled_coefficients_end_in_the_final_metrics(tmp_path: Path) -> None:

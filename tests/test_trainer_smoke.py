@@ -9,27 +9,13 @@ from typing import Any
 
 import pytest
 
+import on_policy_smoke
 from rl_training.experiment.config import load_config
 from rl_training.runtime.ppo_trainer import train_ppo
 from rl_training.runtime.train import TrainResult
 from rl_training.types import UserError
 
-TINY: dict[str, Any] = {
-    "env_id": "CartPole-v1",
-    "vectorization": "sync",
-    "total_timesteps": 128,
-    "num_envs": 2,
-    "n_steps": 16,
-    "batch_size": 16,
-    "n_epochs": 2,
-    "hidden_sizes": [8],
-    "eval_episodes": 2,
-    "log_interval": 1,
-    "ent_coef": 0.05,
-    "ent_coef_schedule": 0.01,
-    "clip_coef": 0.3,
-    "clip_coef_schedule": {"type": "cosine", "end": 0.1},
-}
+TINY: dict[str, Any] = on_policy_smoke.TINY | on_policy_smoke.CLIPPED | {"n_epochs": 2}
 
 
 def test_scheduled_coefficients_end_in_the_final_metrics(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import on_policy_smoke
 from rl_training.experiment.config import load_config
 from rl_training.runtime.checkpoint import read_checkpoint
 from rl_training.runtime.trpo_trainer import train_trpo
@@ -14,19 +15,8 @@ from rl_training.testing import checkpoint_differences
 from rl_training.types import UserError
 from run_helpers import metrics_rows
 
-TINY: dict[str, Any] = {
-    "env_id": "CartPole-v1",
-    "vectorization": "sync",
-    "total_timesteps": 128,
-    "num_envs": 2,
-    "n_steps": 16,
-    "batch_size": 16,
+TINY: dict[str, Any] = on_policy_smoke.TINY | {
     "n_critic_updates": 2,
-    "hidden_sizes": [8],
-    "eval_episodes": 2,
-    "log_interval": 1,
-    "ent_coef": 0.05,
-    "ent_coef_schedule": 0.01,
     "target_kl": 0.03,
     "target_kl_schedule": {"type": "cosine", "end": 0.01},
 }

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, setting
 from rl_training.algorithms.on_policy import (
+    EVERY_SPACE,
     ActorCriticModelConfig,
     Batch,
     OnPolicyAlgorithm,
@@ -20,7 +21,7 @@ from rl_training.models.flat import FlatRMSprop
 from rl_training.ops.kernels import heads
 from rl_training.ops.policy import policy_gradient_loss, standardize
 from rl_training.ops.value import explained_variance, value_loss
-from rl_training.types import Array, Capabilities, Metrics
+from rl_training.types import Array, Metrics
 
 
 class A2CLoopConfig(OnPolicyLoopConfig):
@@ -93,7 +94,5 @@ SPEC = AlgorithmSpec(
     loop=A2CLoopConfig,
     model=ActorCriticModelConfig,
     build=A2C,
-    capabilities=Capabilities(
-        observations=("vector", "image", "dict"), actions=("discrete", "multi_discrete", "multi_binary", "continuous")
-    ),
+    capabilities=EVERY_SPACE,
 )

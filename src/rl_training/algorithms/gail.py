@@ -15,13 +15,13 @@ from pydantic import PositiveInt
 from rl_training.algorithms.base import AlgorithmSpec, Context, setting
 from rl_training.algorithms.judges import Judge
 from rl_training.algorithms.offline import TransitionsConfig
-from rl_training.algorithms.on_policy import ActorCriticModelConfig, OnPolicyLoopConfig
+from rl_training.algorithms.on_policy import EVERY_SPACE, ActorCriticModelConfig, OnPolicyLoopConfig
 from rl_training.algorithms.ppo import PPO, PPOConfig
 from rl_training.data.demonstrations import Occupancy, of_rollout
 from rl_training.data.rollout import Rollout
 from rl_training.models.discriminator import Discriminator
 from rl_training.models.flat import FlatAdam
-from rl_training.types import Array, Capabilities, Metrics
+from rl_training.types import Array, Metrics
 
 RewardForm = Literal["gail", "log_d", "airl", "fairl"]
 _LARGEST_EXPONENT = 20.0
@@ -192,7 +192,5 @@ SPEC = AlgorithmSpec(
     loop=GAILLoopConfig,
     model=GAILModelConfig,
     build=GAIL,
-    capabilities=Capabilities(
-        observations=("vector", "image", "dict"), actions=("discrete", "multi_discrete", "multi_binary", "continuous")
-    ),
+    capabilities=EVERY_SPACE,
 )

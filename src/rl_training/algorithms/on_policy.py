@@ -22,10 +22,16 @@ from rl_training.models.normalizers import RewardNormalizer
 from rl_training.ops.distributions import FORBIDDEN, DiagonalGaussian, action_distribution
 from rl_training.ops.kernels import heads
 from rl_training.ops.returns import gae
-from rl_training.types import Act, Array, SpaceInfo, UserError
+from rl_training.types import Act, Array, Capabilities, SpaceInfo, UserError
 
 S = TypeVar("S", Array, Tensor)
 T = TypeVar("T", Array, Tensor)
+
+
+# What a policy of this family can work with.
+EVERY_SPACE = Capabilities(
+    observations=("vector", "image", "dict"), actions=("discrete", "multi_discrete", "multi_binary", "continuous")
+)
 
 
 class PolicyModelConfig(ModelConfig):

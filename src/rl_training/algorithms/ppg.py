@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, model_setting, setting
-from rl_training.algorithms.on_policy import ActorCriticModelConfig, Batch, OnPolicyLoopConfig
+from rl_training.algorithms.on_policy import EVERY_SPACE, ActorCriticModelConfig, Batch, OnPolicyLoopConfig
 from rl_training.algorithms.ppo import PPO, PPOConfig
 from rl_training.data.phases import PhaseMemory
 from rl_training.data.rollout import Rollout
@@ -22,7 +22,7 @@ from rl_training.models.mlp_actor_critic import MLPActorCritic, Shape
 from rl_training.models.phasic import AuxiliaryEngine, PhasicActorCritic
 from rl_training.ops.kernels import heads
 from rl_training.ops.value import value_loss
-from rl_training.types import Array, Capabilities, Metrics, SpaceInfo, UserError
+from rl_training.types import Array, Metrics, SpaceInfo, UserError
 
 
 class PPGModelConfig(ActorCriticModelConfig):
@@ -196,7 +196,5 @@ SPEC = AlgorithmSpec(
     loop=OnPolicyLoopConfig,
     model=PPGModelConfig,
     build=PPG,
-    capabilities=Capabilities(
-        observations=("vector", "image", "dict"), actions=("discrete", "multi_discrete", "multi_binary", "continuous")
-    ),
+    capabilities=EVERY_SPACE,
 )

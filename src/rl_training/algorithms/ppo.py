@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, setting
 from rl_training.algorithms.on_policy import (
+    EVERY_SPACE,
     ActorCriticModelConfig,
     Batch,
     OnPolicyAlgorithm,
@@ -22,7 +23,7 @@ from rl_training.models.flat import FlatAdam
 from rl_training.ops.kernels import heads
 from rl_training.ops.policy import approximate_kl, clip_fraction, clipped_policy_loss, standardize
 from rl_training.ops.value import clipped_value_loss, explained_variance, value_loss
-from rl_training.types import Array, Capabilities, Metrics
+from rl_training.types import Array, Metrics
 
 
 class PPOConfig(OnPolicyConfig):
@@ -133,7 +134,5 @@ SPEC = AlgorithmSpec(
     loop=OnPolicyLoopConfig,
     model=ActorCriticModelConfig,
     build=PPO,
-    capabilities=Capabilities(
-        observations=("vector", "image", "dict"), actions=("discrete", "multi_discrete", "multi_binary", "continuous")
-    ),
+    capabilities=EVERY_SPACE,
 )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, model_setting, setting
-from rl_training.algorithms.on_policy import Batch, OnPolicyLoopConfig, PolicyModelConfig
+from rl_training.algorithms.on_policy import EVERY_SPACE, Batch, OnPolicyLoopConfig, PolicyModelConfig
 from rl_training.algorithms.ppo import PPO, PPOConfig
 from rl_training.data.rollout import Rollout
 from rl_training.data.sequence import Packed, Sequences
@@ -20,7 +20,7 @@ from rl_training.models.encoders import encoder_for
 from rl_training.models.mlp_actor_critic import Shape
 from rl_training.models.recurrent import CoreShape, RecurrentActorCritic
 from rl_training.models.recurrent_engine import RecurrentEngine, recurrent_engine_for
-from rl_training.types import Act, Array, Capabilities, SpaceInfo, UserError
+from rl_training.types import Act, Array, SpaceInfo, UserError
 
 
 class RecurrentModelConfig(PolicyModelConfig):
@@ -242,9 +242,5 @@ SPEC = AlgorithmSpec(
     loop=RecurrentPPOLoopConfig,
     model=RecurrentModelConfig,
     build=RecurrentPPO,
-    capabilities=Capabilities(
-        observations=("vector", "image", "dict"),
-        actions=("discrete", "multi_discrete", "multi_binary", "continuous"),
-        recurrent=True,
-    ),
+    capabilities=replace(EVERY_SPACE, recurrent=True),
 )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, model_setting, setting
 from rl_training.algorithms.on_policy import (
+    EVERY_SPACE,
     ActorCriticModelConfig,
     AdvantageConfig,
     Batch,
@@ -22,7 +23,7 @@ from rl_training.models.flat import FlatAdam
 from rl_training.ops.kernels import heads
 from rl_training.ops.trust_region import conjugate_gradient, line_search
 from rl_training.ops.value import explained_variance, value_loss
-from rl_training.types import Array, Capabilities, Metrics, UserError
+from rl_training.types import Array, Metrics, UserError
 
 _ADAM_EPS = 1e-5
 # Where the line search has something to do: the KL of a step as long as that is far from the quadratic one.
@@ -181,7 +182,5 @@ SPEC = AlgorithmSpec(
     loop=OnPolicyLoopConfig,
     model=TRPOModelConfig,
     build=TRPO,
-    capabilities=Capabilities(
-        observations=("vector", "image", "dict"), actions=("discrete", "multi_discrete", "multi_binary", "continuous")
-    ),
+    capabilities=EVERY_SPACE,
 )
