@@ -235,6 +235,19 @@ def test_what_is_wrong_is_said_with_key_and_row(arrays: dict[str, Any], answers:
     assert "\n" not in str(caught.value)
 
 
+def test_rewards_that_nobody_needs_may_be_missing() -> None:
+    whole, without = (flat_layout(ladder_episodes(), *left_out) for left_out in ((), ("rewards",)))
+    dataset = read(without, rewards_needed=False)
+    for name in COLUMNS:
+        wanted = getattr(read(whole), name)
+        np.testing.assert_array_equal(getattr(dataset, name), 0.0 * wanted if name == "reward" else wanted)
+    assert dataset.reward.dtype == np.float32
+    assert dataset.source["notes"] == ("it has no rewards: they are taken as 0",)
+    np.testing.assert_array_equal(read(whole, rewards_needed=False).reward, read(whole).reward)
+    with pytest.raises(UserError, match="rewards is missing"):
+        read(without)
+
+
 def test_successors_of_other_steps_are_refused() -> None:
     # As if T + 1 observations of every episode had been joined with T actions.
     shifted = changed("next_observations", lambda array: np.roll(array, -1, axis=0))

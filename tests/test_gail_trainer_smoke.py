@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rl_training import GAIL, evaluate_checkpoint, load_config, resume_training
-from rl_training.data.dataset_files import save_npz
+from rl_training.data.dataset_files import save_npz, to_arrays
 from rl_training.data.packaged import cartpole_expert, pendulum_expert
 from rl_training.runtime.gail_trainer import train_gail
 from rl_training.runtime.train import TrainResult, build
@@ -84,6 +84,24 @@ def test_a_run_goes_on_with_its_own_demonstrations_only(tmp_path: Path, caplog: 
     assert not [line for line in caplog.messages if line.startswith("imitates")], "nothing is, of what was refused"
     save_npz(cartpole_expert(), data)
     assert resume_training(tmp_path / "run", total_timesteps=120)["step"] == 120.0
+
+
+def test_only_who_learns_from_rewards_needs_them_in_a_dataset(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    arrays = to_arrays(cartpole_expert())
+    del arrays["rewards"]
+    np.savez(tmp_path / "data.npz", **arrays)
+    run = {"env_id": "CartPole-v1", "dataset": str(tmp_path / "data.npz")}
+    for settings in (config(**run), {"algo": "bc", **run}):
+        with caplog.at_level(logging.INFO, logger="rl_training"):
+            build(load_config(settings)).close()
+        assert "dataset: it has no rewards: they are taken as 0" in caplog.messages
+        assert not any("mean return" in message for message in caplog.messages)
+        caplog.clear()
+    assert "dataset_return_mean" not in train_gail(config(**run), run_dir=tmp_path / "run")
+    chosen = {"top_return_fraction": 0.5}
+    for settings in (config(**run, **chosen), {"algo": "bc", **run, **chosen}, {"algo": "cql", **run}):
+        with pytest.raises(UserError, match="rewards is missing"):
+            build(load_config(settings))
 
 
 def test_its_policy_is_judged_without_demonstrations(tmp_path: Path) -> None:

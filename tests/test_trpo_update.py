@@ -403,3 +403,10 @@ def test_the_spec_says_what_trpo_is() -> None:
     assert SPEC.name == "trpo"
     assert SPEC.config is TRPOConfig
     assert {"discrete", "continuous"} <= set(SPEC.capabilities.actions)
+
+
+def test_a_run_that_diverged_is_told_what_to_lower() -> None:
+    run = build(tiny_config("trpo", {"actions": "continuous"}, target_kl=1e30, line_search_max_iter=1))
+    run.start()
+    assert str(run._diverged("kl", float("nan"))).endswith("(kl is nan); lower target_kl or learning_rate")
+    run.close()

@@ -123,6 +123,8 @@ class Algorithm(ABC):
     cfg: AlgorithmConfig
     # Whether what it carries is a memory of the episode `[B, ...]`: it goes on from one rollout to the next.
     recurrent: ClassVar[bool] = False
+    # What to lower when training diverges.
+    step_size: ClassVar[str] = "learning_rate"
 
     def __init__(self, config: AlgorithmConfig) -> None:
         object.__setattr__(self, "cfg", config)

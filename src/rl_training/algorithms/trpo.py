@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -57,10 +58,12 @@ class TRPOModelConfig(ActorCriticModelConfig):
 class TRPO(OnPolicyAlgorithm):
     """One step of the policy for each rollout, as long as its trust region allows; then several of the critic.
 
-    What the policy depends on belongs to it, an encoder that both use too; the critic has the rest.
+    What the policy depends on belongs to it, an encoder that both use too; the critic has the rest. Networks are in
+    evaluation mode throughout, since the KL must be that of the policy which acts: batch statistics do not move.
     """
 
     cfg: TRPOConfig
+    step_size: ClassVar[str] = "target_kl or learning_rate"
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

@@ -58,6 +58,11 @@ class OfflineDataset:
         return numbers if numbers.size else np.arange(self.n_episodes)
 
     @property
+    def rewarded(self) -> bool:
+        """Whether it has rewards: without any its returns mean nothing."""
+        return bool(self.source.get("rewarded", True))
+
+    @property
     def return_mean(self) -> float:
         """The mean return of whole episodes: a part of one has another return."""
         return float(self.returns[self.whole].mean())

@@ -33,18 +33,24 @@ def from_arrays(
     source: Mapping[str, Any],
     done_means: str | None = None,
     time_limit: int | None = None,
+    rewards_needed: bool = True,
 ) -> OfflineDataset:
     """Transitions from columns `[N, ...]` in time order: our own layout, D4RL's, or Stable-Baselines 2's.
 
     Which one it is follows from the keys. `done_means` says why episodes ended where the keys do not (only `dones`, or
     only `episode_starts`); with `terminals` but without `timeouts` it may correct them. Without next observations a
     successor is the observation of the next row, and a row at which an episode was cut off has none, so it is left out.
+    Where rewards are not needed and there are none, they are 0.
     """
     place = place_of(source)
     if done_means not in (None, *DONE_MEANS):
         raise UserError(f"done_means={done_means!r}: must be one of {', '.join(DONE_MEANS)}")
-    columns, facts = read_columns(arrays, place), read_facts(arrays, place)
+    columns, facts = read_columns(arrays, place, rewards_needed=rewards_needed), read_facts(arrays, place)
     notes: list[str] = facts["notes"]
+    if "reward" not in columns:
+        columns["reward"] = np.zeros(len(columns["obs"]), np.float32)
+        facts["rewarded"] = False
+        notes.append("it has no rewards: they are taken as 0")
     ends = _ends(columns, place)
     terminated = _terminated(columns, ends, done_means, time_limit, place, notes)
     rows: dict[str, Array] = {

@@ -39,9 +39,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def read_columns(arrays: Mapping[str, Any], place: str) -> dict[str, Array]:
+def read_columns(arrays: Mapping[str, Any], place: str, *, rewards_needed: bool = True) -> dict[str, Array]:
     """The columns that are there, by our names: all equally long, contiguous and finite."""
-    names = _names(arrays, place)
+    names = _names(arrays, place, ("obs", "action", "reward") if rewards_needed else ("obs", "action"))
     columns = {column: _column(column, key, arrays[key], place) for column, key in names.items()}
     rows = len(columns["obs"])
     if rows == 0:
@@ -88,7 +88,7 @@ def jumps(obs: Array, next_obs: Array) -> Array:
     return found
 
 
-def _names(arrays: Mapping[str, Any], place: str) -> dict[str, str]:
+def _names(arrays: Mapping[str, Any], place: str, needed: Iterable[str]) -> dict[str, str]:
     """The key of every column that is there."""
     names: dict[str, str] = {}
     for column, keys in KEYS.items():
@@ -97,7 +97,7 @@ def _names(arrays: Mapping[str, Any], place: str) -> dict[str, str]:
             raise UserError(f"{place}: has both {given[0]} and {given[1]}, which mean the same; keep one")
         if given:
             names[column] = given[0]
-    for column in ("obs", "action", "reward"):
+    for column in needed:
         if column not in names:
             raise _missing(KEYS[column], arrays, place)
     if not names.keys() & set(_ENDS):

@@ -20,7 +20,9 @@ _EPISODES_FILE = "main_data.hdf5"
 _FORMATS = "an .npz or .hdf5 file, a folder in Minari's layout, or one that a replay was saved in"
 
 
-def read_dataset(name: str, *, done_means: str | None = None, time_limit: int | None = None) -> OfflineDataset:
+def read_dataset(
+    name: str, *, done_means: str | None = None, time_limit: int | None = None, rewards_needed: bool = True
+) -> OfflineDataset:
     """The dataset of this path, or of this Minari id among those on this machine; nothing of it is executed."""
     path = Path(name).expanduser()
     if path.is_dir():
@@ -34,7 +36,9 @@ def read_dataset(name: str, *, done_means: str | None = None, time_limit: int | 
     if not arrays and path.name == _EPISODES_FILE:
         return _read_folder(path.parent)
     source = {"format": path.suffix.lower().removeprefix("."), "path": str(path)}
-    return from_arrays(arrays, source=source, done_means=done_means, time_limit=time_limit)
+    return from_arrays(
+        arrays, source=source, done_means=done_means, time_limit=time_limit, rewards_needed=rewards_needed
+    )
 
 
 def to_arrays(dataset: OfflineDataset) -> dict[str, Any]:

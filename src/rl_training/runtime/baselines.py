@@ -33,7 +33,8 @@ class Comparison(Callback):
             self._baseline = clone_and_judge(run, self._dataset, min(self._updates, run.config.run.total_timesteps))
 
     def on_eval(self, run: Run, metrics: Metrics) -> None:
-        metrics["dataset_return_mean"] = self._dataset.return_mean
+        if self._dataset.rewarded:
+            metrics["dataset_return_mean"] = self._dataset.return_mean
         if self._baseline is not None:
             metrics["bc_return_mean"] = self._baseline
         score = normalized_score(metrics["eval_return_mean"], self._dataset.source)

@@ -83,12 +83,14 @@ def look_at(settings: EnvSettings) -> tuple[SpaceInfo, int | None]:
         return info, settings.time_limit if env.spec is None else env.spec.max_episode_steps
 
 
-def open_dataset(name: str, *, done_means: str | None = None, time_limit: int | None = None) -> OfflineDataset:
+def open_dataset(
+    name: str, *, done_means: str | None = None, time_limit: int | None = None, rewards_needed: bool = True
+) -> OfflineDataset:
     """The dataset in a file or folder, of a Minari id, or in the replay of a run."""
     path = Path(name)
     if (path / "checkpoints").is_dir() or (path / "meta.json").is_file():
         return read_run_replay(path)
-    return read_dataset(name, done_means=done_means, time_limit=time_limit)
+    return read_dataset(name, done_means=done_means, time_limit=time_limit, rewards_needed=rewards_needed)
 
 
 def read_run_replay(path: str | Path) -> OfflineDataset:

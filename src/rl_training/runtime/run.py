@@ -214,7 +214,9 @@ class Run:
                 raise self._diverged(name, value)
 
     def _diverged(self, name: str, value: float) -> UserError:
-        return UserError(f"training diverged at step {self.steps} ({name} is {value}); lower learning_rate")
+        return UserError(
+            f"training diverged at step {self.steps} ({name} is {value}); lower {self.algorithm.step_size}"
+        )
 
     def notify(self, hook: str, *arguments: Any) -> None:
         for callback in self.callbacks:

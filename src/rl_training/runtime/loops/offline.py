@@ -197,12 +197,12 @@ def _build_offline_dataset(config: Config | Mapping[str, Any] | str, info: Space
 def _say_what_it_is(dataset: OfflineDataset, env_id: str) -> None:
     """One line on what is learned from, and one on each thing that had to be decided about it."""
     _LOG.info(
-        "the dataset has %d transitions in %d episodes (%d ended, %d cut off), mean return %.2f",
+        "the dataset has %d transitions in %d episodes (%d ended, %d cut off)%s",
         len(dataset),
         dataset.n_episodes,
         dataset.terminated.sum(),
         dataset.truncated.sum(),
-        dataset.return_mean,
+        f", mean return {dataset.return_mean:.2f}" if dataset.rewarded else "",
     )
     origin = dataset.source.get("env_id")
     other = [f"the dataset is of {origin}, and this run of {env_id}"] if origin not in (None, env_id) else []
@@ -213,11 +213,15 @@ def _say_what_it_is(dataset: OfflineDataset, env_id: str) -> None:
 def _read(config: Config, loop: DatasetConfig, name: str, info: SpaceInfo) -> OfflineDataset:
     from rl_training.runtime.datasets import open_dataset
 
-    limit = _time_limit(config)
-    # Why an episode ended means nothing to who only repeats actions.
-    done_means = loop.done_means if isinstance(loop, TransitionsConfig) else "terminal"
+    answers: dict[str, Any] = {
+        # Why an episode ended means nothing to who only repeats actions.
+        "done_means": loop.done_means if isinstance(loop, TransitionsConfig) else "terminal",
+        "time_limit": _time_limit(config),
+        # Who imitates learns from no rewards.
+        "rewards_needed": isinstance(loop, OfflineLoopConfig) or loop.top_return_fraction < 1.0,
+    }
     if not is_reference(name) or Path(name).exists():
-        return open_dataset(name, done_means=done_means, time_limit=limit)
+        return open_dataset(name, **answers)
     make_dataset = resolve_reference(name, key="dataset")
     problem = unfitting_call(make_dataset, info) if callable(make_dataset) else "it is no function"
     if problem is not None:
@@ -227,7 +231,7 @@ def _read(config: Config, loop: DatasetConfig, name: str, info: SpaceInfo) -> Of
         made = to_arrays(made)  # so that it is checked as any file is
     if not isinstance(made, Mapping):
         raise UserError(f"{name!r}: it made a {type(made).__name__}, not an OfflineDataset or a mapping of arrays")
-    return from_arrays(made, source={"path": name}, done_means=done_means, time_limit=limit)
+    return from_arrays(made, source={"path": name}, **answers)
 
 
 def _time_limit(config: Config) -> int | None:
