@@ -17,7 +17,7 @@ from rl_training.experiment.config import ConfigError, load_config
 from rl_training.models.phasic import PhasicActorCritic
 from rl_training.ops.distributions import FORBIDDEN
 from rl_training.runtime.train import build
-from rl_training.testing import LinearPhasicActorCritic, tiny_config
+from rl_training.testing import LinearPhasicActorCritic, differences, tiny_config
 from rl_training.types import SpaceInfo, UserError
 
 SPACES = pytest.mark.parametrize("info", [DISCRETE, CONTINUOUS, SEVERAL], ids=["discrete", "continuous", "several"])
@@ -252,6 +252,24 @@ class OneSided(PhasicActorCritic):
 def one_sided(info: SpaceInfo, model: Any) -> OneSided:
     made = build_network(info, model)
     return OneSided(made.heads, None, orthogonal=True)
+
+
+def own_network(info: SpaceInfo, model: Any) -> PhasicActorCritic:
+    """What the package would have made."""
+    return build_network(info, model)
+
+
+def test_a_function_that_makes_the_packages_own_network_changes_nothing() -> None:
+    ends = []
+    for model in ("auto", "test_ppg_update:own_network"):
+        run = build(tiny_config("ppg", model=model))
+        run.start()
+        for _ in range(4):
+            run.advance()
+        assert run.algorithm.engine == "mlp"
+        ends.append(run.algorithm.policy_state())
+        run.close()
+    assert differences(*ends) == []
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -42,6 +42,10 @@ class PolicyModelConfig(ModelConfig):
         0.0, "Initial log standard deviation of continuous actions.", static=True, live_when={"actions": "continuous"}
     )
 
+    def shape(self) -> Shape:
+        """How the MLPs of policy and value are made."""
+        return Shape(self.hidden_sizes, self.activation, self.ortho_init, self.log_std_init)
+
 
 class ActorCriticModelConfig(PolicyModelConfig):
     """The networks of policy and value."""
@@ -56,6 +60,9 @@ class ActorCriticModelConfig(PolicyModelConfig):
         live_when={"use_sde": True, "actions": "continuous"},
         probe=1,
     )
+
+    def shape(self) -> Shape:
+        return replace(super().shape(), state_dependent_noise=self.use_sde)
 
 
 class OnPolicyLoopConfig(CollectingLoopConfig):
@@ -114,7 +121,7 @@ class Batch(Generic[T]):
 
 def build_network(info: SpaceInfo, model: ActorCriticModelConfig) -> MLPActorCritic | EncodedActorCritic:
     """The default network of the family: MLPs, behind an encoder where observations are more than a vector."""
-    shape = Shape(model.hidden_sizes, model.activation, model.ortho_init, model.log_std_init, model.use_sde)
+    shape = model.shape()
     encoder = encoder_for(info, orthogonal=model.ortho_init)
     inputs = encoder.features if encoder is not None else math.prod(info.input_shape)
     network = MLPActorCritic(inputs, info.action_size, shape, continuous=info.continuous)
@@ -157,6 +164,14 @@ def noise_for(network: nn.Module, context: Context) -> StateDependentNoise | Non
     return StateDependentNoise(network, context.streams["policy"], model.sde_sample_freq)
 
 
+def check_shapes(wanted: str, outputs: Any, fitting: Sequence[tuple[int, ...]]) -> None:
+    """Refuse what a user's network gave for two observations, unless it is tensors of these shapes."""
+    tensors = isinstance(outputs, tuple) and all(isinstance(item, Tensor) for item in outputs)
+    shapes = [tuple(item.shape) for item in outputs] if tensors else type(outputs).__name__
+    if shapes != fitting:
+        raise UserError(f"{wanted}; for a batch of 2 it gave {shapes}")
+
+
 class OnPolicyAlgorithm(Algorithm):
     """A network of policy and value, and the advantages of what it did. Subclasses say how to update it."""
 
@@ -195,10 +210,7 @@ class OnPolicyAlgorithm(Algorithm):
         wanted, fitting = self.wanted_outputs()
         with torch.inference_mode():
             outputs = self.tried(context.info)
-        tensors = isinstance(outputs, tuple) and all(isinstance(item, Tensor) for item in outputs)
-        shapes = [tuple(item.shape) for item in outputs] if tensors else type(outputs).__name__
-        if shapes != fitting:
-            raise UserError(f"model={context.model.model!r}: must give {wanted}; for a batch of 2 it gave {shapes}")
+        check_shapes(f"model={context.model.model!r}: must give {wanted}", outputs, fitting)
 
     def wanted_outputs(self) -> tuple[str, list[tuple[int, ...]]]:
         """What a network has to give, in words, and the shapes of that for a batch of 2."""

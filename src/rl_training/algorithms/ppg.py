@@ -11,14 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, model_setting, setting
-from rl_training.algorithms.on_policy import EVERY_SPACE, ActorCriticModelConfig, Batch, OnPolicyLoopConfig
+from rl_training.algorithms.on_policy import (
+    EVERY_SPACE,
+    ActorCriticModelConfig,
+    Batch,
+    OnPolicyLoopConfig,
+    check_shapes,
+)
 from rl_training.algorithms.ppo import PPO, PPOConfig
 from rl_training.data.phases import PhaseMemory
 from rl_training.data.rollout import Rollout
 from rl_training.models.actor_critic_engine import engine_for
 from rl_training.models.encoders import encoder_for
 from rl_training.models.flat import FlatAdam
-from rl_training.models.mlp_actor_critic import MLPActorCritic, Shape
+from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.phasic import AuxiliaryEngine, PhasicActorCritic
 from rl_training.ops.kernels import heads
 from rl_training.ops.value import value_loss
@@ -51,12 +57,10 @@ def ppg_auxiliary_loss(auxiliary: Tensor, value: Tensor, target: Tensor, kl: Ten
 
 def build_network(info: SpaceInfo, model: PPGModelConfig) -> PhasicActorCritic:
     """The default network: MLPs, behind encoders of their own where observations are more than a vector."""
-    shape = Shape(model.hidden_sizes, model.activation, model.ortho_init, model.log_std_init, model.use_sde)
-    encoders = [encoder_for(info, orthogonal=model.ortho_init) for _ in range(2)]
-    policy, value = encoders
+    policy, value = (encoder_for(info, orthogonal=model.ortho_init) for _ in range(2))
     pair = None if policy is None or value is None else (policy, value)
     inputs = math.prod(info.input_shape) if policy is None else policy.features
-    heads = MLPActorCritic(inputs, info.action_size, shape, continuous=info.continuous)
+    heads = MLPActorCritic(inputs, info.action_size, model.shape(), continuous=info.continuous)
     return PhasicActorCritic(heads, pair, orthogonal=model.ortho_init)
 
 
@@ -83,10 +87,11 @@ class PPG(PPO):
         return engine_for(network.heads, self.parameters, info) if plain else None
 
     def ordered_parameters(self, context: Context) -> Iterable[nn.Parameter]:
-        if context.model_factory is None:
-            return self.network.engine_parameters()  # type: ignore[no-any-return]
-        self._check_auxiliary(context)
-        return super().ordered_parameters(context)
+        if context.model_factory is not None:
+            self._check_auxiliary(context)
+        # Whoever made it: the engine takes a network of this type.
+        own = type(self.network) is PhasicActorCritic
+        return self.network.engine_parameters() if own else super().ordered_parameters(context)
 
     def _check_auxiliary(self, context: Context) -> None:
         """A user's network has one more method than PPO's, which is tried on two observations of zeros."""
@@ -103,10 +108,7 @@ class PPG(PPO):
                 found = self.network.auxiliary(rows)
         except TypeError as error:
             raise UserError(f"{wanted}: {error}") from error
-        tensors = isinstance(found, tuple) and all(isinstance(item, Tensor) for item in found)
-        shapes = [tuple(item.shape) for item in found] if tensors else type(found).__name__
-        if shapes != [(2, size), (2,), (2,)]:
-            raise UserError(f"{wanted}; for a batch of 2 it gave {shapes}")
+        check_shapes(wanted, found, [(2, size), (2,), (2,)])
 
     def memories(self, rollout_rows: int) -> Mapping[str, Any]:
         self.phase = PhaseMemory(self._info, rollout_rows * self.cfg.aux_interval)

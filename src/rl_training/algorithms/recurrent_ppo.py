@@ -17,7 +17,6 @@ from rl_training.algorithms.ppo import PPO, PPOConfig
 from rl_training.data.rollout import Rollout
 from rl_training.data.sequence import Packed, Sequences
 from rl_training.models.encoders import encoder_for
-from rl_training.models.mlp_actor_critic import Shape
 from rl_training.models.recurrent import CoreShape, RecurrentActorCritic
 from rl_training.models.recurrent_engine import RecurrentEngine, recurrent_engine_for
 from rl_training.types import Act, Array, SpaceInfo, UserError
@@ -54,11 +53,12 @@ class RecurrentPPOConfig(PPOConfig):
 
 def build_network(info: SpaceInfo, model: RecurrentModelConfig) -> RecurrentActorCritic:
     """The default network, behind an encoder where observations are more than a vector."""
-    shape = Shape(model.hidden_sizes, model.activation, model.ortho_init, model.log_std_init)
     core = CoreShape(model.rnn, model.rnn_hidden_size, model.shared_core)
     encoder = encoder_for(info, orthogonal=model.ortho_init)
     inputs = encoder.features if encoder is not None else math.prod(info.input_shape)
-    return RecurrentActorCritic(inputs, info.action_size, core, shape, continuous=info.continuous, encoder=encoder)
+    return RecurrentActorCritic(
+        inputs, info.action_size, core, model.shape(), continuous=info.continuous, encoder=encoder
+    )
 
 
 class RecurrentPPO(PPO):

@@ -309,13 +309,20 @@ class EnvMaker:
 
 def _limited(env: gym.Env[Any, Any], steps: int) -> gym.Env[Any, Any]:
     """The environment with this time limit, instead of the one that it may have."""
-    inner = env
-    while isinstance(inner, gym.Wrapper):
-        if isinstance(inner, gym.wrappers.TimeLimit):
-            inner._max_episode_steps = steps
+    limit = find_time_limit(env)
+    if limit is None:
+        return gym.wrappers.TimeLimit(env, steps)
+    limit._max_episode_steps = steps
+    return env
+
+
+def find_time_limit(env: gym.Env[Any, Any]) -> Any:
+    """The wrapper that ends episodes after some steps, if there is one."""
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, gym.wrappers.TimeLimit):
             return env
-        inner = inner.env
-    return gym.wrappers.TimeLimit(env, steps)
+        env = env.env
+    return None
 
 
 def _parameters(factory: EnvFactory) -> Mapping[str, Any]:

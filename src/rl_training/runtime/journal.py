@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from rl_training.runtime.envs import reset_each
+from rl_training.runtime.envs import find_time_limit, reset_each
 from rl_training.types import Array
 
 _TRIM_EVERY = 4096
@@ -132,7 +132,7 @@ class OwnStates(OwnVectorState):
             env.unwrapped.set_state(_to_arrays(own))
             if rng is not None:
                 env.unwrapped.np_random.bit_generator.state = _to_arrays(rng)
-            limit = _time_limit(env)
+            limit = find_time_limit(env)
             if limit is not None:
                 limit._elapsed_steps = elapsed
         return np.zeros(len(shown), np.bool_)
@@ -173,16 +173,8 @@ def _plain(env: gym.Env[Any, Any]) -> bool:
     return True
 
 
-def _time_limit(env: gym.Env[Any, Any]) -> Any:
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, gym.wrappers.TimeLimit):
-            return env
-        env = env.env
-    return None
-
-
 def _elapsed(env: gym.Env[Any, Any]) -> int | None:
-    limit = _time_limit(env)
+    limit = find_time_limit(env)
     return None if limit is None else limit._elapsed_steps
 
 
