@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training import load_config, train
-from rl_training.data.dataset_files import save_npz
+from rl_training.data.datasets.files import save_npz
 from rl_training.data.packaged import DATASET_FOLDER
 from rl_training.runtime.datasets import Behaviour, collect
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rl_training import train_sac
-from rl_training.data.dataset_files import save_npz
+from rl_training.data.datasets.files import save_npz
 from rl_training.data.packaged import DATASET_FOLDER
 from rl_training.experiment.config import load_config
 from rl_training.runtime.datasets import Behaviour, collect

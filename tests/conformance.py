@@ -18,7 +18,7 @@ from rl_training.data.rollout import Rollout
 from rl_training.experiment.config import load_config
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.registry import REGISTRY, load_spec
-from rl_training.runtime.envs import describe_spaces
+from rl_training.runtime.envs.make import describe_spaces
 from rl_training.runtime.rng import make_streams
 from rl_training.runtime.train import Run, build
 from rl_training.runtime.train import run as run_training

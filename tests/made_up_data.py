@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from rl_training.algorithms.base import LoopConfig
-from rl_training.data.dataset import OfflineDataset
+from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.experiment.settings import RunConfig
-from rl_training.runtime.collect import Collector
-from rl_training.runtime.envs import EnvFactory, EnvMaker
+from rl_training.runtime.actors.collector import Collector
+from rl_training.runtime.envs.make import EnvFactory, EnvMaker
 from rl_training.types import Array, SpaceInfo, Step
 
 

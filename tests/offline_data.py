@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_training.data.dataset import OfflineDataset
+from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.types import SpaceInfo
 
 LADDER_LIMIT = 5

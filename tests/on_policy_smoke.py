@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rl_training.runtime.checkpoint import Checkpoint, read_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from rl_training.runtime.workflows import resume_training
 from rl_training.testing import checkpoint_differences
 

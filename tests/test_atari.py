@@ -11,13 +11,13 @@ import pytest
 
 from rl_training.data.replay import FrameReplay
 from rl_training.experiment.config import Config, load_config
-from rl_training.runtime.atari import AtariGames
-from rl_training.runtime.checkpoint import read_checkpoint, write_checkpoint
-from rl_training.runtime.collect import Collector
+from rl_training.runtime.actors.collector import Collector
+from rl_training.runtime.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from rl_training.runtime.datasets import Behaviour, collect
-from rl_training.runtime.env_repeat import check_autoreset
-from rl_training.runtime.envs import EnvMaker, reset_each
-from rl_training.runtime.lives import lives_lost
+from rl_training.runtime.doctor.env_repeat import check_autoreset
+from rl_training.runtime.envs.atari import AtariGames
+from rl_training.runtime.envs.lives import lives_lost
+from rl_training.runtime.envs.make import EnvMaker, reset_each
 from rl_training.runtime.train import Run, build
 from rl_training.testing import checkpoint_differences
 from rl_training.types import Array, UserError

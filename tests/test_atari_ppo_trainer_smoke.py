@@ -10,7 +10,7 @@ import pytest
 
 from on_policy_smoke import resumed_in_the_middle
 from rl_training.experiment.config import load_config
-from rl_training.runtime.atari import AtariGames
+from rl_training.runtime.envs.atari import AtariGames
 from rl_training.runtime.ppo_trainer import train_ppo
 from rl_training.runtime.train import build
 

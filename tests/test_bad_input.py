@@ -23,7 +23,7 @@ from rl_training.algorithms.a2c import SPEC as A2C_SPEC
 from rl_training.algorithms.ppo import SPEC as PPO_SPEC
 from rl_training.experiment import manager
 from rl_training.runtime import checkpoint as checkpoints
-from rl_training.runtime.checkpoint import find_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import find_checkpoint
 from rl_training.types import Capabilities
 from run_helpers import Command, Pulled, PullPlug, Said, Walk, as_overrides, latest, tiny
 

@@ -22,7 +22,12 @@ from rl_training import Callback, UserError, evaluate_checkpoint, resume_trainin
 from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime import checkpoint as checkpoints
-from rl_training.runtime.checkpoint import FORMAT_VERSION, find_checkpoint, read_checkpoint, write_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import (
+    FORMAT_VERSION,
+    find_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from rl_training.runtime.train import build
 from run_helpers import (
     Pulled,

@@ -39,8 +39,8 @@ from conformance import (
 )
 from rl_training.data.rollout import Rollout
 from rl_training.experiment.registry import REGISTRY, capable
-from rl_training.runtime.collect import Collector
-from rl_training.runtime.envs import SavableCartPole, describe_spaces
+from rl_training.runtime.actors.collector import Collector
+from rl_training.runtime.envs.make import SavableCartPole, describe_spaces
 from rl_training.runtime.train import Run
 from rl_training.types import Act, Step
 

@@ -14,13 +14,13 @@ import torch
 from conformance import CONTINUOUS, DISCRETE, ENGINES, agent, boxed
 from off_policy_reference import MASKED, assert_same_weights, tensor, transitions, weights_of
 from offline_reference import CQLReference, DiscreteCQLReference
-from rl_training.algorithms.choice_values import choice_gap
 from rl_training.algorithms.cql import SPEC, CQLConfig, draw_actions
 from rl_training.algorithms.off_policy import Minibatch
+from rl_training.algorithms.parts.discrete_q import choice_gap
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.ops.distributions import squashed_log_prob
 from rl_training.ops.value import conservative_gap
-from rl_training.runtime.envs import describe_spaces
+from rl_training.runtime.envs.make import describe_spaces
 from rl_training.types import SpaceInfo, UserError
 
 EACH_ENGINE = pytest.mark.parametrize("engine", ENGINES)

@@ -24,8 +24,8 @@ from offline_data import (
     starts_layout,
 )
 from replay_feed import Feed, event_rows, info_of
-from rl_training.data.dataset import OfflineDataset
-from rl_training.data.dataset_arrays import fit_dataset, from_arrays, from_replay
+from rl_training.data.datasets.arrays import fit_dataset, from_arrays, from_replay
+from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.data.replay import FrameReplay, Replay
 from rl_training.types import ObsPart, SpaceInfo, UserError
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from offline_data import LADDER_LIMIT, flat_layout, ladder_episode, ladder_episodes, ladder_spaces
-from rl_training.data.dataset import OfflineDataset
-from rl_training.data.dataset_arrays import from_arrays
-from rl_training.data.dataset_audit import Finding, audit
+from rl_training.data.datasets.arrays import from_arrays
+from rl_training.data.datasets.audit import Finding, audit
+from rl_training.data.datasets.dataset import OfflineDataset
 
 
 def ladder(*endings: tuple[int, str], **columns: Any) -> OfflineDataset:

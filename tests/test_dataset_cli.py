@@ -10,7 +10,7 @@ import pytest
 
 from offline_data import dones_layout, flat_layout, ladder_episodes, starts_layout, write_file
 from rl_training import train
-from rl_training.data.dataset import OfflineDataset
+from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.runtime.datasets import Behaviour, collect, open_dataset
 from run_helpers import Command, Said, tiny
 

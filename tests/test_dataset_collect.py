@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from rl_training import Agent, Callback, resume_training, train
-from rl_training.data.dataset import OfflineDataset
+from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.runtime import datasets, envs
-from rl_training.runtime.checkpoint import find_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import find_checkpoint
 from rl_training.runtime.datasets import (
     Behaviour,
     EnvSettings,

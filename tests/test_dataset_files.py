@@ -22,8 +22,8 @@ from offline_data import (
     write_file,
 )
 from replay_feed import Feed, info_of
-from rl_training.data.dataset_arrays import fit_dataset, from_arrays, from_replay
-from rl_training.data.dataset_files import read_dataset, save_npz
+from rl_training.data.datasets.arrays import fit_dataset, from_arrays, from_replay
+from rl_training.data.datasets.files import read_dataset, save_npz
 from rl_training.data.replay import Replay
 from rl_training.types import UserError
 
@@ -125,7 +125,7 @@ def test_minari_datasets_by_id_folder_and_file(tmp_path: Path, monkeypatch: pyte
     (folder / "data").mkdir(parents=True)
     (folder / "data" / "main_data.hdf5").touch()
     asked: list[Path] = []
-    monkeypatch.setattr("rl_training.data.minari_layout.read_minari", asked.append)
+    monkeypatch.setattr("rl_training.data.datasets.minari_layout.read_minari", asked.append)
     for name in ("ladder/medium-v0", str(folder), str(folder / "data")):
         read_dataset(name)
     write_file(folder / "data" / "main_data.hdf5", {"episode_0/rewards": np.zeros(2)})

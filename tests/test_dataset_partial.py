@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.data.dataset import OfflineDataset
-from rl_training.data.dataset_arrays import from_arrays, from_replay
-from rl_training.data.dataset_files import read_dataset, save_npz
+from rl_training.data.datasets.arrays import from_arrays, from_replay
+from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.data.datasets.files import read_dataset, save_npz
 from rl_training.data.replay import Replay
 from rl_training.experiment.config import load_config
 from rl_training.ops.policy import effective_share

@@ -19,9 +19,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rl_training import UserError, __version__
 from rl_training.cli import cli
 from rl_training.runtime import doctor, envs, extras
-from rl_training.runtime.collect import Collector
-from rl_training.runtime.doctor import Finding, check_machine
-from rl_training.runtime.env_check import check_environment, complaints_of
+from rl_training.runtime.actors.collector import Collector
+from rl_training.runtime.doctor.env_check import check_environment, complaints_of
+from rl_training.runtime.doctor.report import Finding, check_machine
 from rl_training.types import Step
 from run_helpers import SavableWalks, UnseededWalk, Walk, limited_walk, savable_walks, walks
 

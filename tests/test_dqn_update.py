@@ -24,16 +24,16 @@ from off_policy_reference import (
     transitions,
     weights_of,
 )
-from rl_training.algorithms.choice_values import dqn_loss, dqn_target
 from rl_training.algorithms.dqn import SPEC, DQNConfig
 from rl_training.algorithms.off_policy import Minibatch
+from rl_training.algorithms.parts.discrete_q import dqn_loss, dqn_target
 from rl_training.data.replay import make_replay
 from rl_training.data.samplers import PrioritizedSampler, UniformSampler
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.models.mlp_q import MLPQNetwork
 from rl_training.ops.observations import Unpacker, pack
 from rl_training.ops.value import dueling_values
-from rl_training.runtime.envs import describe_spaces
+from rl_training.runtime.envs.make import describe_spaces
 from rl_training.types import SpaceInfo, Step
 
 EACH_ENGINE = pytest.mark.parametrize("engine", ENGINES)

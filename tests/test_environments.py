@@ -23,9 +23,9 @@ from rl_training.experiment.config import load_config
 from rl_training.experiment.presets import preset_names
 from rl_training.experiment.references import is_reference, resolve_reference
 from rl_training.runtime import evaluate as evaluation
-from rl_training.runtime.atari import is_atari
-from rl_training.runtime.collect import Collector
-from rl_training.runtime.envs import EnvMaker, OwnProcesses, SavableCartPole
+from rl_training.runtime.actors.collector import Collector
+from rl_training.runtime.envs.atari import is_atari
+from rl_training.runtime.envs.make import EnvMaker, OwnProcesses, SavableCartPole
 from rl_training.runtime.train import Run, build
 from run_helpers import Pulled, PullPlug, Walk, latest, metrics_rows, run_differences, tiny, walks
 
@@ -510,7 +510,7 @@ def test_the_journal_keeps_no_more_than_the_running_episodes(tmp_path: Path) -> 
 
 def test_bipedal_walker_is_made_anew_for_every_episode() -> None:
     pytest.importorskip("Box2D")
-    from rl_training.runtime.envs import RebuiltPerEpisode
+    from rl_training.runtime.envs.make import RebuiltPerEpisode
 
     run = built(env_id="BipedalWalker-v3", num_envs=1, time_limit=5)
     try:

@@ -20,10 +20,10 @@ import torch
 from gymnasium.utils.env_checker import check_env
 
 from rl_training import PPO, Agent, Callback, evaluate_checkpoint, load_config, resume_training, train, train_ppo
-from rl_training.data.dataset_files import read_dataset
+from rl_training.data.datasets.files import read_dataset
 from rl_training.data.packaged import DATASET_FOLDER, cartpole_expert, pendulum_medium
 from rl_training.experiment.references import resolve_reference
-from rl_training.runtime.checkpoint import find_checkpoint, read_checkpoint, read_meta
+from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, read_checkpoint, read_meta
 from rl_training.runtime.train import build
 from rl_training.testing import CHECKS
 

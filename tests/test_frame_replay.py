@@ -27,8 +27,8 @@ from replay_feed import (
     played,
 )
 from rl_training.data.replay import FrameReplay, Replay
-from rl_training.runtime.collect import Collector
-from rl_training.runtime.envs import describe_spaces
+from rl_training.runtime.actors.collector import Collector
+from rl_training.runtime.envs.make import describe_spaces
 from rl_training.types import SpaceInfo, UserError
 
 FRAME = (2, 3)

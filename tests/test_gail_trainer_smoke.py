@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rl_training import GAIL, evaluate_checkpoint, load_config, resume_training
-from rl_training.data.dataset_files import save_npz, to_arrays
+from rl_training.data.datasets.files import save_npz, to_arrays
 from rl_training.data.packaged import cartpole_expert, pendulum_expert
 from rl_training.runtime.gail_trainer import train_gail
 from rl_training.runtime.train import TrainResult, build

@@ -21,13 +21,13 @@ from rl_training.algorithms.gail import (
     absorbed_value,
     imitation_reward,
 )
-from rl_training.algorithms.judges import discriminator_loss, gradient_penalty
+from rl_training.algorithms.parts.discriminators import discriminator_loss, gradient_penalty
 from rl_training.algorithms.ppo import PPO
-from rl_training.data.demonstrations import Occupancy, of_rollout
+from rl_training.data.datasets.demonstrations import Occupancy, of_rollout
 from rl_training.data.rollout import Rollout
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.models.discriminator import Discriminator, action_numbers
-from rl_training.runtime.envs import describe_spaces
+from rl_training.runtime.envs.make import describe_spaces
 from rl_training.testing import differences
 from rl_training.types import Metrics, SpaceInfo
 

@@ -11,8 +11,8 @@ import pytest
 from conformance import DISCRETE, agent, played
 from offline_data import public_file
 from rl_training.algorithms.gail import GAIL
-from rl_training.data.dataset import OfflineDataset
-from rl_training.data.demonstrations import Occupancy, of_dataset, of_rollout
+from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.data.datasets.demonstrations import Occupancy, of_dataset, of_rollout
 from rl_training.experiment.config import load_config
 from rl_training.runtime.train import Run, build
 

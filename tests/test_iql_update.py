@@ -13,8 +13,8 @@ import torch
 from conformance import CONTINUOUS, ENGINES, agent
 from off_policy_reference import assert_learns_like, tensor, transitions
 from offline_reference import IQLReference, gaussian_cost, squared_error
-from rl_training.algorithms.imitators import LOG_STD_RANGE
 from rl_training.algorithms.iql import SPEC, IQLConfig, iql_weights
+from rl_training.algorithms.parts.imitators import LOG_STD_RANGE
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.ops.value import expectile_loss
 

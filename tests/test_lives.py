@@ -10,8 +10,8 @@ import pytest
 
 from rl_training.data.replay import FrameReplay
 from rl_training.experiment.config import load_config
+from rl_training.runtime.envs.lives import lives_lost
 from rl_training.runtime.evaluate import Evaluator
-from rl_training.runtime.lives import lives_lost
 from rl_training.runtime.train import build
 from rl_training.testing import TinyEnv
 from rl_training.types import Act, Array, UserError

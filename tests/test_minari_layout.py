@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from offline_data import Episode, flat_layout, ladder_episode
-from rl_training.data.dataset import OfflineDataset
-from rl_training.data.dataset_arrays import from_arrays
-from rl_training.data.minari_layout import is_minari_id, read_minari, write_minari
+from rl_training.data.datasets.arrays import from_arrays
+from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.data.datasets.minari_layout import is_minari_id, read_minari, write_minari
 from rl_training.types import UserError
 
 h5py = pytest.importorskip("h5py")

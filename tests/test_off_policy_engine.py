@@ -14,7 +14,7 @@ from conformance import CONTINUOUS, DISCRETE, OFF_POLICY, agent, built, known_se
 from off_policy_reference import MASKED, transitions, weights_of
 from rl_training.experiment.registry import REGISTRY
 from rl_training.models.ensemble import CriticEnsemble, StackedMLP
-from rl_training.runtime.envs import describe_spaces
+from rl_training.runtime.envs.make import describe_spaces
 from rl_training.testing import TinyEnv
 from rl_training.types import SpaceInfo
 

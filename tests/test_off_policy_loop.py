@@ -26,7 +26,7 @@ from conformance import (
 )
 from off_policy_reference import transitions, weights_of
 from rl_training.experiment.registry import REGISTRY
-from rl_training.runtime.checkpoint import read_checkpoint, write_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from rl_training.runtime.train import Run, build
 from rl_training.runtime.train import run as run_training
 from rl_training.testing import TinyEnv, checkpoint_differences

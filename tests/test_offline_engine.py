@@ -10,7 +10,7 @@ import torch
 
 from conformance import CONTINUOUS, DISCRETE, agent, built
 from off_policy_reference import MASKED, transitions, weights_of
-from rl_training.algorithms.critics import DrawnActions
+from rl_training.algorithms.parts.critics import DrawnActions
 from rl_training.experiment.registry import REGISTRY
 from rl_training.testing import TinyEnv
 from rl_training.types import SpaceInfo

@@ -12,7 +12,7 @@ import pytest
 
 from conformance import built
 from rl_training import resume_training, train
-from rl_training.data.dataset import OfflineDataset
+from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.loops.offline import OfflineLoop, _build_offline_dataset
 from rl_training.testing import tiny_dataset

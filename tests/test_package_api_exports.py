@@ -201,7 +201,6 @@ RANKS = {
     "experiment": 4,
     "runtime": 5,
     "api": 6,
-    "tiny": 6,
     "testing": 7,
     "cli_dataset": 7,
     "cli": 8,

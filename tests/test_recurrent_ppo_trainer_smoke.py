@@ -10,7 +10,7 @@ import pytest
 
 import on_policy_smoke
 from rl_training.experiment.config import load_config
-from rl_training.runtime.checkpoint import read_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import read_checkpoint
 from rl_training.runtime.recurrent_ppo_trainer import train_recurrent_ppo
 from rl_training.runtime.workflows import evaluate_checkpoint, resume_training
 from rl_training.testing import checkpoint_differences

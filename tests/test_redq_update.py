@@ -12,8 +12,8 @@ from torch import Tensor
 
 from conformance import CONTINUOUS, ENGINES, agent
 from off_policy_reference import SoftReference, assert_same_weights, bootstrapped, tensor, transitions, weights_of
-from rl_training.algorithms.critics import MEAN
 from rl_training.algorithms.off_policy import Minibatch
+from rl_training.algorithms.parts.critics import MEAN
 from rl_training.algorithms.redq import SPEC, REDQConfig, redq_goal
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.types import Step, UserError

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conformance import CONTINUOUS, DISCRETE, boxed
 from rl_training.data.rollout import Rollout
-from rl_training.runtime.envs import describe_spaces
+from rl_training.runtime.envs.make import describe_spaces
 from rl_training.types import Act, Step
 
 NUMBERED = describe_spaces(boxed(1), gym.spaces.Discrete(2), "numbered")

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from conformance import CONTINUOUS, ENGINES, agent
 from off_policy_reference import SoftReference, assert_learns_like, bootstrapped, tensor, transitions, weights_of
-from rl_training.algorithms.actors import soft_actor_loss
-from rl_training.algorithms.critics import LEAST
 from rl_training.algorithms.off_policy import Minibatch
+from rl_training.algorithms.parts.actors import soft_actor_loss
+from rl_training.algorithms.parts.critics import LEAST
 from rl_training.algorithms.sac import SPEC, SACConfig, sac_goal
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.types import Step

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from rl_training.algorithms.surrogates import AutogradSurrogate, ClosedFormSurrogate, Surrogate
+from rl_training.algorithms.parts.surrogates import AutogradSurrogate, ClosedFormSurrogate, Surrogate
 from rl_training.models.actor_critic_engine import engine_for
 from rl_training.models.flat import FlatGroup, FlatParameters
 from rl_training.models.mlp_actor_critic import MLPActorCritic, Shape

@@ -13,7 +13,7 @@ from torch import Tensor
 from conformance import CONTINUOUS, ENGINES, agent
 from off_policy_reference import assert_same_weights, transitions, weights_of
 from offline_reference import TD3BCReference
-from rl_training.algorithms.actors import Anchor, anchored_actor_loss
+from rl_training.algorithms.parts.actors import Anchor, anchored_actor_loss
 from rl_training.algorithms.td3_bc import SPEC, TD3BCConfig
 from rl_training.experiment.config import ConfigError, load_config
 

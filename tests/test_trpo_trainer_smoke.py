@@ -9,7 +9,7 @@ import pytest
 
 import on_policy_smoke
 from rl_training.experiment.config import load_config
-from rl_training.runtime.checkpoint import read_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import read_checkpoint
 from rl_training.runtime.trpo_trainer import train_trpo
 from rl_training.testing import checkpoint_differences
 from rl_training.types import UserError

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from conformance import CONTINUOUS, DISCRETE, ENGINES, SEVERAL, algorithm, full_reference, played
 from rl_training.algorithms.base import ModelConfig
-from rl_training.algorithms.surrogates import AutogradSurrogate, ClosedFormSurrogate, Judgement
+from rl_training.algorithms.parts.surrogates import AutogradSurrogate, ClosedFormSurrogate, Judgement
 from rl_training.algorithms.trpo import SPEC, TRPO, TRPOConfig
 from rl_training.data.rollout import Rollout
 from rl_training.experiment.config import ConfigError, load_config

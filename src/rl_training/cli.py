@@ -197,7 +197,7 @@ def plot(runs: tuple[str, ...], metrics: tuple[str, ...], output: str | None) ->
 @click.pass_context
 def doctor(ctx: click.Context, env_id: str | None, env_kwargs: tuple[str, ...], steps: int) -> None:
     """Check this machine, and an environment: ENV_ID (or module:function), with key=value ENV_KWARGS."""
-    from rl_training.runtime.doctor import examine
+    from rl_training.runtime.doctor.report import examine
 
     if env_id is None or not env_kwargs:
         arguments: dict[str, Any] = {}

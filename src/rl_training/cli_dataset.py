@@ -11,7 +11,7 @@ import click
 from rl_training.types import UserError
 
 if TYPE_CHECKING:
-    from rl_training.data.dataset import OfflineDataset
+    from rl_training.data.datasets.dataset import OfflineDataset
     from rl_training.runtime.datasets import Behaviour, EnvSettings
 
 _env = click.option("--env", "env_id", help="The environment: a Gymnasium id, or module:function.")
@@ -43,7 +43,7 @@ def inspect(
     ctx: click.Context, name: str, env_id: str | None, env_kwargs: tuple[str, ...], done_means: str | None, strict: bool
 ) -> None:
     """Say what is in NAME, and what is suspicious about it; with --env also how it fits the environment."""
-    from rl_training.data.dataset_audit import audit
+    from rl_training.data.datasets.audit import audit
     from rl_training.runtime.datasets import look_at, open_dataset
 
     settings = _settings(env_id, env_kwargs)
@@ -163,7 +163,7 @@ def _behaviour(text: str) -> Behaviour:
 
 def _check_output(output: str) -> None:
     """Refuse what could not be written, before any work is done for it."""
-    from rl_training.data.minari_layout import datasets_folder, free_place, is_minari_id
+    from rl_training.data.datasets.minari_layout import datasets_folder, free_place, is_minari_id
 
     if output.endswith(".npz"):
         if not Path(output).parent.is_dir():
@@ -175,7 +175,7 @@ def _check_output(output: str) -> None:
 
 
 def _save(found: OfflineDataset, output: str, settings: EnvSettings | None, **how: Any) -> None:
-    from rl_training.data.dataset_files import save_npz
+    from rl_training.data.datasets.files import save_npz
     from rl_training.runtime.datasets import save_minari
 
     if output.endswith(".npz"):

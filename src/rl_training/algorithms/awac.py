@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.actor_critic import EnsembleModelConfig, build_networks
-from rl_training.algorithms.actors import SoftActor
 from rl_training.algorithms.base import AlgorithmSpec, Context, setting
-from rl_training.algorithms.critics import Critics
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
 from rl_training.algorithms.offline import OfflineLoopConfig
+from rl_training.algorithms.parts.actors import SoftActor
+from rl_training.algorithms.parts.critics import Critics
+from rl_training.algorithms.parts.networks import EnsembleModelConfig, build_networks
 from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.ops.policy import advantage_weights, effective_share, imitation_loss, softmax_weights
 from rl_training.ops.value import ensemble_value_loss, td_target

@@ -7,13 +7,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from rl_training.algorithms.actor_critic import Networks, check_output
-from rl_training.algorithms.actors import MeanActor, SoftActor
 from rl_training.algorithms.base import AlgorithmSpec, Context, model_setting, setting
-from rl_training.algorithms.imitators import ChoiceActor
-from rl_training.algorithms.observer import Observer
 from rl_training.algorithms.off_policy import Minibatch, MinibatchConfig, OffPolicyAlgorithm, OffPolicyModelConfig
 from rl_training.algorithms.offline import BehaviorLoopConfig
+from rl_training.algorithms.parts.actors import MeanActor, SoftActor
+from rl_training.algorithms.parts.imitators import ChoiceActor
+from rl_training.algorithms.parts.networks import Networks, check_output
+from rl_training.algorithms.parts.observer import Observer
 from rl_training.data.replay import Replay
 from rl_training.models.heads import MLPNetwork
 from rl_training.models.mlp_engine import covered

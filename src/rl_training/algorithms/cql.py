@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.algorithms.actor_critic import EnsembleModelConfig
 from rl_training.algorithms.base import AlgorithmSpec, Context, setting
-from rl_training.algorithms.choice_values import ChoiceValues
-from rl_training.algorithms.critics import LEAST, DrawnActions
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm
 from rl_training.algorithms.offline import OfflineLoopConfig
+from rl_training.algorithms.parts.critics import LEAST, DrawnActions
+from rl_training.algorithms.parts.discrete_q import ChoiceValues
+from rl_training.algorithms.parts.networks import EnsembleModelConfig
+from rl_training.algorithms.parts.soft_actor_critic import LogScalar, SoftActorCritic, SoftConfig, plain_regression
 from rl_training.algorithms.sac import sac_goal
-from rl_training.algorithms.soft_actor_critic import LogScalar, SoftActorCritic, SoftConfig, plain_regression
 from rl_training.models.learner import Learner
 from rl_training.types import Act, Array, Capabilities, Metrics, UserError
 

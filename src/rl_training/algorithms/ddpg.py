@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rl_training.algorithms.base import AlgorithmSpec, setting
-from rl_training.algorithms.deterministic_actor_critic import (
+from rl_training.algorithms.off_policy import OffPolicyLoopConfig
+from rl_training.algorithms.parts.deterministic_actor_critic import (
     DeterministicActorCritic,
     DeterministicConfig,
     DeterministicModelConfig,
 )
-from rl_training.algorithms.off_policy import OffPolicyLoopConfig
 from rl_training.types import Capabilities
 
 

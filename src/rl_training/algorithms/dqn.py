@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, model_setting, setting
-from rl_training.algorithms.choice_values import ChoiceValues
 from rl_training.algorithms.off_policy import (
     Minibatch,
     OffPolicyAlgorithm,
@@ -16,6 +15,7 @@ from rl_training.algorithms.off_policy import (
     OffPolicyModelConfig,
     Sampler,
 )
+from rl_training.algorithms.parts.discrete_q import ChoiceValues
 from rl_training.data.replay import Replay
 from rl_training.data.samplers import PrioritizedSampler
 from rl_training.types import Act, Array, Capabilities, Metrics

@@ -13,11 +13,11 @@ import numpy as np
 from pydantic import PositiveInt
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, setting
-from rl_training.algorithms.judges import Judge
 from rl_training.algorithms.offline import TransitionsConfig
 from rl_training.algorithms.on_policy import EVERY_SPACE, ActorCriticModelConfig, OnPolicyLoopConfig
+from rl_training.algorithms.parts.discriminators import Judge
 from rl_training.algorithms.ppo import PPO, PPOConfig
-from rl_training.data.demonstrations import Occupancy, of_rollout
+from rl_training.data.datasets.demonstrations import Occupancy, of_rollout
 from rl_training.data.rollout import Rollout
 from rl_training.models.discriminator import Discriminator
 from rl_training.models.flat import FlatAdam

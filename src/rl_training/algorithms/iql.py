@@ -7,14 +7,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from rl_training.algorithms.actor_critic import EnsembleModelConfig, build_networks
-from rl_training.algorithms.actors import MeanActor, noisy
 from rl_training.algorithms.base import AlgorithmSpec, Context, model_setting, setting
-from rl_training.algorithms.critics import Critics
-from rl_training.algorithms.imitators import GaussianActor
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
 from rl_training.algorithms.offline import OfflineLoopConfig
-from rl_training.algorithms.state_values import StateValues
+from rl_training.algorithms.parts.actors import MeanActor, noisy
+from rl_training.algorithms.parts.critics import Critics
+from rl_training.algorithms.parts.imitators import GaussianActor
+from rl_training.algorithms.parts.networks import EnsembleModelConfig, build_networks
+from rl_training.algorithms.parts.state_values import StateValues
 from rl_training.models.mlp_iql import MLPIQLModel
 from rl_training.ops.policy import advantage_weights, effective_share
 from rl_training.ops.value import td_target

@@ -12,7 +12,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, AlgorithmConfig, CollectingLoopConfig, Context, ModelConfig, setting
-from rl_training.algorithms.observer import Observer, under
+from rl_training.algorithms.parts.observer import Observer, under
 from rl_training.data.replay import Replay
 from rl_training.data.samplers import PrioritizedSampler, UniformSampler
 from rl_training.models.learner import Follower, Learner

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Algorithm, AlgorithmConfig, CollectingLoopConfig, Context, ModelConfig, setting
-from rl_training.algorithms.observer import Observer, under
+from rl_training.algorithms.parts.observer import Observer, under
 from rl_training.data.rollout import Rollout
 from rl_training.models.actor_critic_engine import ActorCriticEngine, engine_for
 from rl_training.models.encoders import encoder_for

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rl_training.algorithms.actor_critic import EnsembleModelConfig
 from rl_training.algorithms.base import AlgorithmSpec, Context, setting
-from rl_training.algorithms.critics import MEAN
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyLoopConfig
-from rl_training.algorithms.soft_actor_critic import SoftActorCritic, SoftConfig
+from rl_training.algorithms.parts.critics import MEAN
+from rl_training.algorithms.parts.networks import EnsembleModelConfig
+from rl_training.algorithms.parts.soft_actor_critic import SoftActorCritic, SoftConfig
 from rl_training.ops.value import td_target
 from rl_training.types import Array, Capabilities, UserError
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from rl_training.algorithms.actors import Anchor
 from rl_training.algorithms.base import AlgorithmSpec, setting
-from rl_training.algorithms.deterministic_actor_critic import DeterministicActorCritic, DeterministicModelConfig
 from rl_training.algorithms.off_policy import Minibatch
 from rl_training.algorithms.offline import OfflineLoopConfig
+from rl_training.algorithms.parts.actors import Anchor
+from rl_training.algorithms.parts.deterministic_actor_critic import DeterministicActorCritic, DeterministicModelConfig
 from rl_training.algorithms.td3 import TD3Config, smoothed
 from rl_training.types import Capabilities
 

@@ -18,7 +18,7 @@ from rl_training.algorithms.on_policy import (
     OnPolicyAlgorithm,
     OnPolicyLoopConfig,
 )
-from rl_training.algorithms.surrogates import AutogradSurrogate, ClosedFormSurrogate, Judgement, Surrogate
+from rl_training.algorithms.parts.surrogates import AutogradSurrogate, ClosedFormSurrogate, Judgement, Surrogate
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatAdam
 from rl_training.ops.kernels import heads

@@ -16,12 +16,12 @@ from rl_training.experiment.references import reference_to
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.arguments import callback_list, whole_number
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoint import write_checkpoint
-from rl_training.runtime.envs import EnvFactory
+from rl_training.runtime.checkpoints.checkpoint import write_checkpoint
+from rl_training.runtime.envs.make import EnvFactory
+from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.evaluate import Evaluation
 from rl_training.runtime.loggers import ProgressDisplay
 from rl_training.runtime.rng import seeded, untouched
-from rl_training.runtime.spaces import ActionScaler
 from rl_training.runtime.train import Run, TrainResult, build
 from rl_training.runtime.train import run as run_training
 from rl_training.runtime.workflows import restore

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rl_training.ops.observations import pack
-from rl_training.runtime.spaces import allows_an_action, flat_mask
+from rl_training.runtime.envs.spaces import allows_an_action, flat_mask
 from rl_training.types import Array, ObsPart, SpaceInfo, UserError
 
 

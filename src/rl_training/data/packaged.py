@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rl_training.data.dataset import OfflineDataset
-from rl_training.data.dataset_files import read_dataset
+from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.data.datasets.files import read_dataset
 from rl_training.types import SpaceInfo
 
 DATASET_FOLDER = Path(__file__).resolve().parent.parent / "assets" / "datasets"

@@ -12,7 +12,7 @@ import numpy as np
 from rl_training.data import replay_files
 from rl_training.data.chunks import ChunkedArray
 from rl_training.data.columns import Columns
-from rl_training.data.memory import available_memory, readable
+from rl_training.data.ram import available_memory, readable
 from rl_training.ops.kernels.n_step import n_step_chains
 from rl_training.types import Array, SpaceInfo, Step, UserError
 

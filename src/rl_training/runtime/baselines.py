@@ -9,7 +9,7 @@ from rl_training.algorithms.base import Context, ModelConfig
 from rl_training.algorithms.bc import BC, BCConfig, BCModelConfig
 from rl_training.algorithms.off_policy import OffPolicyAlgorithm
 from rl_training.algorithms.offline import BehaviorLoopConfig
-from rl_training.data.dataset import OfflineDataset
+from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.loops.offline import OfflineLoop
 from rl_training.runtime.rng import make_streams, untouched

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rl_training.experiment.settings import EarlyStoppingRule
-from rl_training.runtime.collect import EPISODE_METRICS
+from rl_training.runtime.actors.collector import EPISODE_METRICS
 from rl_training.runtime.evaluate import Evaluation
 from rl_training.types import Metrics
 

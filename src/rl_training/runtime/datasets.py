@@ -14,22 +14,22 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.algorithms.base import Algorithm, LoopConfig
-from rl_training.data.dataset import OfflineDataset
-from rl_training.data.dataset_arrays import fit_dataset, from_replay
-from rl_training.data.dataset_files import read_dataset
-from rl_training.data.minari_layout import datasets_folder, from_episodes, write_minari
+from rl_training.data.datasets.arrays import fit_dataset, from_replay
+from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.data.datasets.files import read_dataset
+from rl_training.data.datasets.minari_layout import datasets_folder, from_episodes, write_minari
 from rl_training.data.replay import make_replay
 from rl_training.data.replay_files import read_info
 from rl_training.experiment.config import load_config
 from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.arguments import whole_number
-from rl_training.runtime.checkpoint import Checkpoint, find_checkpoint, fitting_policy, read_checkpoint
-from rl_training.runtime.chunk_files import load_memory
-from rl_training.runtime.envs import EnvMaker, RebuiltPerEpisode
-from rl_training.runtime.lives import life_lost
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, find_checkpoint, fitting_policy, read_checkpoint
+from rl_training.runtime.checkpoints.chunk_files import load_memory
+from rl_training.runtime.envs.lives import life_lost
+from rl_training.runtime.envs.make import EnvMaker, RebuiltPerEpisode
+from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.rng import seeded, untouched
 from rl_training.runtime.schedules import ScheduleSet
-from rl_training.runtime.spaces import ActionScaler
 from rl_training.runtime.train import build_policy
 from rl_training.types import Array, SpaceInfo, UserError
 

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rl_training.runtime.envs import reset_each
-from rl_training.runtime.lives import lives_lost
+from rl_training.runtime.envs.lives import lives_lost
+from rl_training.runtime.envs.make import reset_each
+from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.rng import seeded, untouched
-from rl_training.runtime.spaces import ActionScaler
 from rl_training.types import Act, Array, Metrics, SpaceInfo, UserError
 
 # Every run is judged on the same episodes, so that their results can be compared.

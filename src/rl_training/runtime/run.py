@@ -15,14 +15,14 @@ from rl_training.algorithms.base import Algorithm, setting_extra
 from rl_training.experiment.config import Config
 from rl_training.experiment.manager import RunFolder, describe_process, run_name, versions
 from rl_training.experiment.registry import suggest
+from rl_training.runtime.actors.collector import Collector, Idle
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback, EarlyStopping, Log, Save, named
-from rl_training.runtime.checkpoint import Checkpoint, point, pointed, prune, write_checkpoint
-from rl_training.runtime.chunk_files import MEMORY_FOLDER, load_memory, memory_of
-from rl_training.runtime.collect import Collector, Idle
-from rl_training.runtime.continuation import take_over
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, point, pointed, prune, write_checkpoint
+from rl_training.runtime.checkpoints.chunk_files import MEMORY_FOLDER, load_memory, memory_of
+from rl_training.runtime.checkpoints.continuation import take_over
+from rl_training.runtime.checkpoints.lock import hold
 from rl_training.runtime.evaluate import Evaluation, Evaluator
-from rl_training.runtime.lock import hold
 from rl_training.runtime.rng import restore_streams, streams_state, untouched
 from rl_training.runtime.schedules import ScheduleSet
 from rl_training.types import Metrics, SpaceInfo, UserError

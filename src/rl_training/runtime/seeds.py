@@ -15,7 +15,7 @@ from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.manager import run_name, write_atomically
 from rl_training.ops.statistics import bootstrap_interval, interquartile_mean, mean
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.envs import EnvFactory
+from rl_training.runtime.envs.make import EnvFactory
 from rl_training.runtime.train import INTERRUPTED, AnyConfig, Interrupted, TrainResult, train
 from rl_training.types import UserError
 

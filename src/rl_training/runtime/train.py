@@ -9,22 +9,22 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from gymnasium.vector import VectorEnv
 from threadpoolctl import threadpool_limits
 
 from rl_training.algorithms.base import Algorithm, CollectingLoopConfig, Context, ModelConfig
-from rl_training.data.dataset import OfflineDataset
+from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.references import resolve_reference, unfitting_call
 from rl_training.experiment.registry import REGISTRY, capable
+from rl_training.runtime.actors.collector import Collector, Idle
 from rl_training.runtime.arguments import callback_list
 from rl_training.runtime.callbacks import Callback, Log, Save
-from rl_training.runtime.collect import Collector, Idle
 from rl_training.runtime.controls import build_control_callbacks
-from rl_training.runtime.envs import EnvFactory, EnvMaker
+from rl_training.runtime.envs.make import EnvFactory, EnvMaker
 from rl_training.runtime.evaluate import Evaluator
 from rl_training.runtime.loggers import build_loggers
 from rl_training.runtime.loops import LOOPS
@@ -45,9 +45,23 @@ __all__ = [
     "build_policy",
     "run",
     "train",
+    "trainer",
 ]
 
 AnyConfig = Config | Mapping[str, Any] | str | Path
+
+
+class Trainer(Protocol):
+    """`train` for one algorithm: `train_ppo` and its like."""
+
+    def __call__(
+        self,
+        config: AnyConfig,
+        *,
+        run_dir: str | Path | None = None,
+        resume: str | Path | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> TrainResult: ...
 
 
 def build(config: Config, *, env_factory: EnvFactory | None = None, callbacks: Sequence[Callback] = ()) -> Run:
@@ -276,3 +290,21 @@ def train(
         return run(built)
     finally:
         built.close()
+
+
+def trainer(algo: str) -> Trainer:
+    """The function `train_<algo>`, which trains one algorithm and refuses the config of another."""
+
+    def train_one(
+        config: AnyConfig,
+        *,
+        run_dir: str | Path | None = None,
+        resume: str | Path | None = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> TrainResult:
+        return train(config, algo=algo, run_dir=run_dir, resume=resume, callbacks=callbacks)
+
+    train_one.__name__ = train_one.__qualname__ = f"train_{algo}"
+    train_one.__module__ = f"rl_training.runtime.{algo}_trainer"
+    train_one.__doc__ = f"Train {algo} as a config says: a preset's name, a file, a mapping or a checked config."
+    return train_one

@@ -17,8 +17,8 @@ from rl_training.experiment.manager import RunFolder, versions
 from rl_training.experiment.settings import Expected
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoint import find_checkpoint, fitting_policy, read_checkpoint, read_meta
-from rl_training.runtime.envs import EnvFactory
+from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, fitting_policy, read_checkpoint, read_meta
+from rl_training.runtime.envs.make import EnvFactory
 from rl_training.runtime.train import INTERRUPTED, Run, TrainResult, build, build_policy
 from rl_training.runtime.train import run as run_training
 from rl_training.types import Metrics, UserError

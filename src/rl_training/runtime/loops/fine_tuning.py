@@ -10,8 +10,8 @@ import numpy as np
 
 from rl_training.algorithms.off_policy import OffPolicyAlgorithm
 from rl_training.algorithms.offline import OfflineLoopConfig
-from rl_training.data.dataset import OfflineDataset
-from rl_training.runtime.collect import Collector
+from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.loops.off_policy import OffPolicyLoop
 from rl_training.runtime.loops.offline import Memory, RewardScale
 from rl_training.types import Array, Metrics, Step, UserError

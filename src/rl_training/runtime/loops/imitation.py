@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from rl_training.algorithms.gail import GAIL, GAILLoopConfig
-from rl_training.data.dataset import OfflineDataset
-from rl_training.data.demonstrations import of_dataset
+from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.data.datasets.demonstrations import of_dataset
 from rl_training.experiment.config import Config
-from rl_training.runtime.collect import Collector
+from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.loops.offline import Identity, _build_offline_dataset
 from rl_training.runtime.loops.on_policy import OnPolicyLoop
 from rl_training.runtime.rng import seeded

@@ -11,7 +11,7 @@ import numpy as np
 from rl_training.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyLoopConfig
 from rl_training.data.replay import make_replay
 from rl_training.experiment.config import Config
-from rl_training.runtime.collect import Collector
+from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.loops.latest import Latest
 from rl_training.types import Array, Metrics, Step
 

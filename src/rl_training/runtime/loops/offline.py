@@ -15,14 +15,14 @@ import numpy as np
 from rl_training.algorithms.bc import BC
 from rl_training.algorithms.off_policy import OffPolicyAlgorithm
 from rl_training.algorithms.offline import BehaviorLoopConfig, DatasetConfig, OfflineLoopConfig, TransitionsConfig
-from rl_training.data.dataset import OfflineDataset
-from rl_training.data.dataset_arrays import fit_dataset, from_arrays
-from rl_training.data.dataset_files import to_arrays
+from rl_training.data.datasets.arrays import fit_dataset, from_arrays
+from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.data.datasets.files import to_arrays
 from rl_training.data.replay import Replay, replay_of
 from rl_training.data.samplers import UniformSampler
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.references import is_reference, resolve_reference, unfitting_call
-from rl_training.runtime.collect import Collector, Idle
+from rl_training.runtime.actors.collector import Collector, Idle
 from rl_training.runtime.loops.latest import Latest
 from rl_training.runtime.rng import seeded
 from rl_training.types import Array, Metrics, SpaceInfo, UserError
@@ -245,7 +245,7 @@ def _time_limit(config: Config) -> int | None:
 
 
 def _spaces(config: Config) -> SpaceInfo:
-    from rl_training.runtime.envs import EnvMaker
+    from rl_training.runtime.envs.make import EnvMaker
 
     maker = EnvMaker(config.run, config.loop)
     envs = maker.masking(maker.vector(1))

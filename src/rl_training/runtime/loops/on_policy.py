@@ -11,7 +11,7 @@ import torch
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyLoopConfig
 from rl_training.data.rollout import Rollout
 from rl_training.experiment.config import Config
-from rl_training.runtime.collect import Collector
+from rl_training.runtime.actors.collector import Collector
 from rl_training.types import Array, Metrics
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import Context, ModelConfig
-from rl_training.algorithms.observer import Observer
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyModelConfig, flat_rows, random_choices
+from rl_training.algorithms.parts.observer import Observer
 from rl_training.models.learner import Follower, Learner
 from rl_training.models.mlp_engine import MLPEngine, acting_engine, covered, network_engine
 from rl_training.models.mlp_q import MLPQNetwork

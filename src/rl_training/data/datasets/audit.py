@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from rl_training.data.dataset import OfflineDataset
-from rl_training.data.dataset_arrays import fit_dataset
-from rl_training.data.dataset_columns import jumps
+from rl_training.data.datasets.arrays import fit_dataset
+from rl_training.data.datasets.columns import jumps
+from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.types import Array, SpaceInfo, UserError
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.base import LoopConfig, ModelConfig
 from rl_training.experiment.settings import RunConfig
-from rl_training.runtime.envs import EnvMaker
+from rl_training.runtime.envs.make import EnvMaker
 from rl_training.types import Array, SpaceInfo
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from rl_training.algorithms.observer import Observer
 from rl_training.algorithms.off_policy import flat_rows
+from rl_training.algorithms.parts.observer import Observer
 from rl_training.models.heads import MLPNetwork
 from rl_training.models.learner import Learner
 from rl_training.models.mlp_engine import network_engine

@@ -23,10 +23,10 @@ from rl_training.algorithms.base import LoopConfig
 from rl_training.experiment.references import is_reference, resolve_reference, unfitting_call
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import RunConfig
-from rl_training.runtime.atari import AtariGames, OneAtariGame, is_atari, register_atari
+from rl_training.runtime.envs.atari import AtariGames, OneAtariGame, is_atari, register_atari
+from rl_training.runtime.envs.lives import FrameStack
+from rl_training.runtime.envs.spaces import PackedObservation, describe_spaces, mask_size
 from rl_training.runtime.extras import extra_behind, missing
-from rl_training.runtime.lives import FrameStack
-from rl_training.runtime.spaces import PackedObservation, describe_spaces, mask_size
 from rl_training.types import Array, SpaceInfo, UserError
 
 EnvFactory = Callable[..., Any]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from rl_training.algorithms.observer import Observer
-from rl_training.data.demonstrations import Occupancy
+from rl_training.algorithms.parts.observer import Observer
+from rl_training.data.datasets.demonstrations import Occupancy
 from rl_training.models.discriminator import Discriminator, action_numbers
 from rl_training.models.learner import Learner
 from rl_training.types import Array, Metrics, SpaceInfo

@@ -12,10 +12,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rl_training.ops.kernels.checks import all_finite
 from rl_training.ops.observations import Unpacker
-from rl_training.runtime.envs import reset_each
-from rl_training.runtime.journal import Forgetful, keep_state_of
-from rl_training.runtime.lives import lives_lost
-from rl_training.runtime.spaces import ActionScaler, mask_size
+from rl_training.runtime.envs.journal import Forgetful, keep_state_of
+from rl_training.runtime.envs.lives import lives_lost
+from rl_training.runtime.envs.make import reset_each
+from rl_training.runtime.envs.spaces import ActionScaler, mask_size
 from rl_training.types import Array, Metrics, SpaceInfo, Step, UserError
 
 _EPISODE_WINDOW = 100

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.actor_critic import Networks
-from rl_training.algorithms.observer import Observer
 from rl_training.algorithms.off_policy import flat_rows
+from rl_training.algorithms.parts.networks import Networks
+from rl_training.algorithms.parts.observer import Observer
 from rl_training.models.ensemble import CriticEnsemble
 from rl_training.models.learner import Follower, Learner
 from rl_training.models.mlp_engine import stacked_engine

@@ -9,7 +9,7 @@ from typing import Any
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.experiment.config import Config
-from rl_training.runtime.checkpoint import find_checkpoint, fitting_policy, read_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, fitting_policy, read_checkpoint
 from rl_training.types import SpaceInfo, UserError
 
 # What networks were trained under cannot change when they go on.

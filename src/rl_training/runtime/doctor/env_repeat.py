@@ -12,12 +12,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rl_training.ops.observations import Unpacker
-from rl_training.runtime.collect import Collector
-from rl_training.runtime.doctor import Level
-from rl_training.runtime.envs import EnvMaker, reset_each
-from rl_training.runtime.journal import Forgetful, Journal, keep_state_of
-from rl_training.runtime.lives import life_lost
-from rl_training.runtime.spaces import ActionScaler, PackedObservation
+from rl_training.runtime.actors.collector import Collector
+from rl_training.runtime.doctor.report import Level
+from rl_training.runtime.envs.journal import Forgetful, Journal, keep_state_of
+from rl_training.runtime.envs.lives import life_lost
+from rl_training.runtime.envs.make import EnvMaker, reset_each
+from rl_training.runtime.envs.spaces import ActionScaler, PackedObservation
 from rl_training.types import Array, SpaceInfo, Step
 
 Verdict = tuple[Level, str]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from rl_training.runtime.envs import find_time_limit, reset_each
+from rl_training.runtime.envs.make import find_time_limit, reset_each
 from rl_training.types import Array
 
 _TRIM_EVERY = 4096

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from rl_training.algorithms.base import Context, model_setting, setting
-from rl_training.algorithms.observer import Observer
 from rl_training.algorithms.off_policy import OffPolicyModelConfig
+from rl_training.algorithms.parts.observer import Observer
 from rl_training.models.mlp_ddpg import CriticShape
 from rl_training.models.mlp_engine import covered
 from rl_training.types import UserError

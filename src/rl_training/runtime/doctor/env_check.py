@@ -14,8 +14,7 @@ import numpy as np
 
 from rl_training.algorithms.base import LoopConfig
 from rl_training.experiment.settings import RunConfig
-from rl_training.runtime.doctor import Finding, Level, one_line
-from rl_training.runtime.env_repeat import (
+from rl_training.runtime.doctor.env_repeat import (
     AnyCopy,
     RandomActions,
     check_autoreset,
@@ -24,7 +23,8 @@ from rl_training.runtime.env_repeat import (
     check_resume,
     copy_of,
 )
-from rl_training.runtime.envs import EnvFactory, EnvMaker
+from rl_training.runtime.doctor.report import Finding, Level, one_line
+from rl_training.runtime.envs.make import EnvFactory, EnvMaker
 from rl_training.types import SpaceInfo, UserError
 
 # Episodes of the checks that need many ends of them.

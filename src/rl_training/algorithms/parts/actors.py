@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.actor_critic import Networks
-from rl_training.algorithms.critics import FIRST, Critics, Reduction
-from rl_training.algorithms.observer import Observer
 from rl_training.algorithms.off_policy import flat_rows
+from rl_training.algorithms.parts.critics import FIRST, Critics, Reduction
+from rl_training.algorithms.parts.networks import Networks
+from rl_training.algorithms.parts.observer import Observer
 from rl_training.models.heads import MLPNetwork
 from rl_training.models.learner import Follower, Learner
 from rl_training.models.mlp_engine import acting_engine, network_engine

@@ -22,7 +22,7 @@ from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
-from rl_training.runtime.chunk_files import (
+from rl_training.runtime.checkpoints.chunk_files import (
     MEMORY_FOLDER,
     Chunks,
     describe_memory,

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.data.dataset import OfflineDataset
-from rl_training.data.dataset_arrays import from_arrays, from_replay
-from rl_training.data.dataset_columns import FACTS, KEYS, NOTES, nearest
+from rl_training.data.datasets.arrays import from_arrays, from_replay
+from rl_training.data.datasets.columns import FACTS, KEYS, NOTES, nearest
+from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.types import UserError
 
 _EPISODES_FILE = "main_data.hdf5"
@@ -84,13 +84,13 @@ def _read_folder(folder: Path) -> OfflineDataset:
 
 
 def _read_minari(folder: Path) -> OfflineDataset:
-    from rl_training.data.minari_layout import read_minari
+    from rl_training.data.datasets.minari_layout import read_minari
 
     return read_minari(folder)
 
 
 def _read_id(name: str) -> OfflineDataset:
-    from rl_training.data.minari_layout import datasets_folder, is_minari_id
+    from rl_training.data.datasets.minari_layout import datasets_folder, is_minari_id
 
     if not is_minari_id(name):
         raise UserError(
@@ -119,7 +119,7 @@ def _read_npz(path: Path) -> dict[str, Any]:
 
 def _read_hdf5(path: Path) -> dict[str, Any]:
     """The arrays at the top of the file; groups (what D4RL adds for information) have no use here."""
-    from rl_training.data.minari_layout import load_h5py
+    from rl_training.data.datasets.minari_layout import load_h5py
 
     h5py = load_h5py(str(path))
     try:

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.actor_critic import Networks
-from rl_training.algorithms.actors import Actor
-from rl_training.algorithms.observer import Observer
 from rl_training.algorithms.off_policy import flat_rows
+from rl_training.algorithms.parts.actors import Actor
+from rl_training.algorithms.parts.networks import Networks
+from rl_training.algorithms.parts.observer import Observer
 from rl_training.ops.distributions import FORBIDDEN, Categorical, gaussian_log_prob
 from rl_training.ops.kernels.likelihood import gaussian_likelihood, gaussian_likelihood_backward
 from rl_training.ops.policy import imitation_loss

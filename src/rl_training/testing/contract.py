@@ -19,50 +19,10 @@ from torch import Tensor
 from rl_training.algorithms.base import ConfigPart, setting_extra
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.registry import load_spec
-from rl_training.runtime.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rl_training.runtime.train import WALL_CLOCK, Run, build
-from rl_training.tiny import (
-    LinearActorCritic,
-    LinearCritics,
-    LinearDeterministicActorCritic,
-    LinearImplicitModel,
-    LinearPhasicActorCritic,
-    LinearPolicy,
-    LinearQNetwork,
-    LinearRecurrentActorCritic,
-    LinearSeparateActorCritic,
-    LinearSoftActorCritic,
-    TinyEnv,
-    another_tiny_dataset,
-    tiny_dataset,
-)
+from rl_training.testing.tiny import TinyEnv
 from rl_training.types import UserError
-
-__all__ = [
-    "CHECKS",
-    "LinearActorCritic",
-    "LinearCritics",
-    "LinearDeterministicActorCritic",
-    "LinearImplicitModel",
-    "LinearPhasicActorCritic",
-    "LinearPolicy",
-    "LinearQNetwork",
-    "LinearRecurrentActorCritic",
-    "LinearSeparateActorCritic",
-    "LinearSoftActorCritic",
-    "TinyEnv",
-    "another_tiny_dataset",
-    "check_algorithm",
-    "check_deterministic",
-    "check_evaluation_is_invisible",
-    "check_resumes",
-    "check_settings_are_live",
-    "check_trains",
-    "checkpoint_differences",
-    "differences",
-    "tiny_config",
-    "tiny_dataset",
-]
 
 _UPDATES = 2
 # Small enough for a check to take a fraction of a second; an algorithm takes those that it knows.

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.algorithms.actor_critic import EnsembleModelConfig, build_networks
-from rl_training.algorithms.actors import Anchor, DeterministicActor, noisy
 from rl_training.algorithms.base import Context, model_setting, setting
-from rl_training.algorithms.critics import Critics
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
+from rl_training.algorithms.parts.actors import Anchor, DeterministicActor, noisy
+from rl_training.algorithms.parts.critics import Critics
+from rl_training.algorithms.parts.networks import EnsembleModelConfig, build_networks
 from rl_training.models.mlp_ddpg import MLPDDPGModel
 from rl_training.ops.value import td_target
 from rl_training.types import Act, Array, Metrics

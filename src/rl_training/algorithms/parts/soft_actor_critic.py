@@ -11,11 +11,11 @@ import torch
 from pydantic import NonNegativeFloat, field_validator
 from torch import nn
 
-from rl_training.algorithms.actor_critic import build_networks
-from rl_training.algorithms.actors import SoftActor
 from rl_training.algorithms.base import Context, setting
-from rl_training.algorithms.critics import Critics, Reduction
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
+from rl_training.algorithms.parts.actors import SoftActor
+from rl_training.algorithms.parts.critics import Critics, Reduction
+from rl_training.algorithms.parts.networks import build_networks
 from rl_training.models.learner import Learner
 from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.types import Act, Array, Metrics

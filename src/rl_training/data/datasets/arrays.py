@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rl_training.data.dataset import OfflineDataset
-from rl_training.data.dataset_columns import jumps, place_of, read_columns, read_facts
+from rl_training.data.datasets.columns import jumps, place_of, read_columns, read_facts
+from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.types import Array, SpaceInfo, UserError
 
 if TYPE_CHECKING:

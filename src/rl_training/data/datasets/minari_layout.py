@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from rl_training.data.dataset import OfflineDataset
-from rl_training.data.dataset_columns import jumps, place_of, read_columns
+from rl_training.data.datasets.columns import jumps, place_of, read_columns
+from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.types import Array, UserError
 
 _EPISODES_FILE = "main_data.hdf5"

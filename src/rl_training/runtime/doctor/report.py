@@ -114,6 +114,6 @@ def examine(
     """Look at the machine, then at an environment if one is named, with up to `steps` random steps."""
     yield from check_machine()
     if env_id is not None:
-        from rl_training.runtime.env_check import check_environment
+        from rl_training.runtime.doctor.env_check import check_environment
 
         yield from check_environment(env_id, env_kwargs or {}, steps=steps)

@@ -1,0 +1,1 @@
+"""Offline datasets: their form, their readers and their checks."""

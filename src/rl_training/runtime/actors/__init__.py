@@ -1,0 +1,1 @@
+"""What steps environments for learning."""

@@ -1,0 +1,1 @@
+"""Checkpoints and what continues from them."""

@@ -1,0 +1,1 @@
+"""What is installed, and whether an environment keeps Gymnasium's contract."""

@@ -1,0 +1,1 @@
+"""Environments: made, described, translated at their boundary, saved and brought back."""
