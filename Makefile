@@ -4,8 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := dev,atari,box2d,minari,mujoco,plot
+# The oldest version that is supported, and the newest that the dependencies support.
+PYTHONS ?= python3.10 python3.14
 
-.PHONY: train test lint types check clean
+.PHONY: train test lint types versions check clean
 
 train: $(STAMP)
 	$(BIN)/rl-training train ppo/cartpole
@@ -19,6 +21,9 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
+
+versions:
+	.ci/versions $(PYTHONS)
 
 check: lint types test
 

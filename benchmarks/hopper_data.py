@@ -1,4 +1,4 @@
-"""What the offline works learn from: random transitions of Hopper's shape, in whole episodes."""
+"""The dataset of the offline works: random transitions of Hopper's shape, in whole episodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OBS_SIZE, ACTION_SIZE = 11, 3
 
 
 def random_transitions(info: Any = None) -> dict[str, Any]:
-    """100,000 transitions as flat arrays; the episodes are cut off by a time limit, and none of them ends by itself."""
+    """100,000 transitions as flat arrays; a time limit truncates all episodes, none terminates."""
     rng = np.random.default_rng(0)
     path = rng.standard_normal((EPISODES, LENGTH + 1, OBS_SIZE), np.float32)
     timeouts = np.zeros((EPISODES, LENGTH), bool)

@@ -1,7 +1,7 @@
-"""The offline algorithms as one writes them in a single file: plain torch, an optimiser for each part, nothing packed.
+"""Single-file versions of the offline algorithms: plain torch, an optimiser for each part, nothing packed.
 
-Twin critics are two networks that are called one after the other, targets follow parameter by parameter, and every loss
-is read back for a log, in the manner of CORL, whose files most people start from.
+Twin critics are two networks that are called one after the other, target networks are updated parameter by parameter,
+and every loss is read back for a log, in the style of CORL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.nn import functional
 
 GAMMA, TAU = 0.99, 0.005
 POLICY_DELAY, TARGET_NOISE, NOISE_CLIP = 2, 0.2, 0.5  # of TD3+BC
-BEHAVIOUR_ALPHA = 2.5  # of TD3+BC: what Q counts against the actions of the data
+BEHAVIOUR_ALPHA = 2.5  # of TD3+BC: the weight of Q against the actions of the data
 AWAC_LAMBDA, EXPECTILE, BETA, MAX_WEIGHT = 1 / 3, 0.7, 3.0, 100.0
 SAMPLES, CQL_WEIGHT = 10, 5.0  # of CQL: actions from each of three sources
 
@@ -29,7 +29,7 @@ Losses = dict[str, float]
 
 @dataclass(frozen=True)
 class Sizes:
-    """What networks are made from."""
+    """The sizes that networks are built from."""
 
     obs: int
     action: int
@@ -68,7 +68,7 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
 
 
 class Critics(nn.Module):
-    """Two networks; each gives `[B]`."""
+    """Two networks; each returns `[B]`."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -78,7 +78,8 @@ class Critics(nn.Module):
         return ask(self.first, obs, action), ask(self.second, obs, action)
 
     def least(self, obs: Tensor, action: Tensor) -> Tensor:
-        return torch.min(*self(obs, action))
+        value: Tensor = torch.min(*self(obs, action))
+        return value
 
 
 def ask(network: nn.Module, obs: Tensor, action: Tensor) -> Tensor:
@@ -87,7 +88,7 @@ def ask(network: nn.Module, obs: Tensor, action: Tensor) -> Tensor:
 
 
 class DeterministicActor(nn.Module):
-    """tanh of what the network gives."""
+    """tanh of the network's output."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -110,7 +111,7 @@ class GaussianActor(nn.Module):
 
 
 class SquashedActor(nn.Module):
-    """tanh of a normal distribution, whose deviations come from the network too."""
+    """tanh of a normal distribution whose means and deviations the network returns."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -122,7 +123,7 @@ class SquashedActor(nn.Module):
         normal = Normal(mean, log_std.clamp(-20.0, 2.0).exp())
         squashed = TransformedDistribution(normal, TanhTransform(cache_size=1))
         action = squashed.rsample()
-        return action, squashed.log_prob(action).sum(-1)
+        return action, squashed.log_prob(action).sum(-1)  # type: ignore[no-untyped-call]
 
 
 def adam(parameters: Iterable[Tensor], learning_rate: float) -> torch.optim.Optimizer:
@@ -131,7 +132,7 @@ def adam(parameters: Iterable[Tensor], learning_rate: float) -> torch.optim.Opti
 
 def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> float:
     optimizer.zero_grad()
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     return loss.item()
 
@@ -161,7 +162,7 @@ class BC:
 
 
 class TD3BC:
-    """TD3, whose actor is held to the actions of the data."""
+    """TD3 whose actor stays near the actions of the data."""
 
     def __init__(self, sizes: Sizes, learning_rate: float) -> None:
         self.actor, self.critics = DeterministicActor(sizes), Critics(sizes)
@@ -192,7 +193,7 @@ class TD3BC:
 
 
 class AWAC:
-    """Cloning, in which actions count by how much better than the policy's own the critics think they are."""
+    """Advantage-weighted regression: the critics' advantages over the policy's own actions weight the cloning."""
 
     def __init__(self, sizes: Sizes, learning_rate: float) -> None:
         self.actor, self.critics = GaussianActor(sizes), Critics(sizes)
@@ -215,11 +216,12 @@ class AWAC:
             own = self.actor(batch.obs).sample().clamp(-1.0, 1.0)
             advantage = self.critics.least(batch.obs, batch.action) - self.critics.least(batch.obs, own)
             weight = (advantage / AWAC_LAMBDA).exp().clamp(max=MAX_WEIGHT)
-        return -(weight * self.actor(batch.obs).log_prob(batch.action).sum(-1)).mean()
+        log_prob: Tensor = self.actor(batch.obs).log_prob(batch.action).sum(-1)
+        return -(weight * log_prob).mean()
 
 
 class IQL:
-    """A value that leans towards the better actions of the data, critics that follow it, and weighted cloning."""
+    """A value by expectile regression, critics that bootstrap from it, and advantage-weighted cloning."""
 
     def __init__(self, sizes: Sizes, learning_rate: float) -> None:
         self.actor, self.critics = GaussianActor(sizes), Critics(sizes)
@@ -246,7 +248,7 @@ class IQL:
 
 
 class CQL:
-    """SAC, whose critics are pushed down where the data has no actions: CQL(H) with importance sampling."""
+    """SAC whose critics are penalised for high values of actions not in the data: CQL(H), importance sampling."""
 
     def __init__(self, sizes: Sizes, learning_rate: float) -> None:
         self.actor, self.critics = SquashedActor(sizes), Critics(sizes)
@@ -276,7 +278,7 @@ class CQL:
         return {"entropy_loss": entropy_loss_value, "actor_loss": descend(self._actor_optimizer, actor_loss)}
 
     def conservative_loss(self, values: Iterable[Tensor], batch: Batch) -> Tensor:
-        """logsumexp Q(s, .) - Q(s, a), of both critics: actions of three sources, each by its density."""
+        """logsumexp Q(s, .) - Q(s, a) of both critics, with actions of three sources weighted by their densities."""
         obs, size = repeated(batch.obs), batch.action.shape[-1]
         uniform = torch.empty(len(obs), size).uniform_(-1.0, 1.0)
         with torch.no_grad():
@@ -296,7 +298,7 @@ def repeated(obs: Tensor) -> Tensor:
 
 
 class Learner(Protocol):
-    """What all of them have in common."""
+    """The interface of the algorithms above."""
 
     def update(self, batch: Batch) -> Losses: ...
 

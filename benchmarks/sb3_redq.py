@@ -1,7 +1,7 @@
 """REDQ as a user of Stable-Baselines3 would write it: its SAC with another `train`.
 
 Environments, replay, networks, optimisers and the loop around them are the library's; the critics are modules that are
-called one after the other. An own file, since a class cannot be made from a library that is not there.
+called one after the other. It is a separate file, since the library may not be installed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from stable_baselines3 import SAC
 from stable_baselines3.common.utils import polyak_update
 from torch.nn import functional
 
-SUBSET = 2  # critics that a target is made from
+SUBSET = 2  # critics that a target uses
 
 
-class REDQ(SAC):
-    """Every gradient step moves all critics and their targets, the last one the actor too."""
+class REDQ(SAC):  # type: ignore[misc]
+    """Every gradient step updates all critics and their target networks, the last one the actor too."""
 
     def train(self, gradient_steps: int, batch_size: int = 64) -> None:
         self.policy.set_training_mode(True)
@@ -43,12 +43,12 @@ class REDQ(SAC):
             value = values.min(dim=1, keepdim=True).values - self.log_ent_coef.exp() * log_prob.reshape(-1, 1)
             target = batch.rewards + (1 - batch.dones) * self.gamma * value
         guesses = self.critic(batch.observations, batch.actions)
-        loss = 0.5 * sum(functional.mse_loss(guess, target) for guess in guesses)
+        loss: Any = 0.5 * sum(functional.mse_loss(guess, target) for guess in guesses)
         self._descend(self.critic.optimizer, loss)
         return float(loss.item())
 
     def _improve_actor(self, batch: Any) -> None:
-        """The mean of all critics, not the least of them; then the entropy coefficient."""
+        """Update the actor with the mean of all critics, not their minimum; then the entropy coefficient."""
         action, log_prob = self.actor.action_log_prob(batch.observations)
         value = torch.cat(self.critic(batch.observations, action), dim=1).mean(dim=1)
         self._descend(self.actor.optimizer, (self.log_ent_coef.exp().detach() * log_prob - value).mean())
@@ -57,5 +57,5 @@ class REDQ(SAC):
     @staticmethod
     def _descend(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

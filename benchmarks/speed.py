@@ -1,4 +1,9 @@
-"""Ours and its peers on the same work, with one thread each, in turns: `python benchmarks/speed.py ppo_cartpole`."""
+"""Compare the speed of this package and its peers on the same work: `python benchmarks/speed.py ppo_cartpole`.
+
+All sides have one thread each and train in turns.
+
+With `--against SRC` another checkout of this package takes part as well.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -17,21 +22,40 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sides import Side, SideFailed
-from summary import CLOCKS, Slice, core_share, paired_ratios, rates_table, ratios_table, spread
-from works import OURS, PEERS, WORKS, Work
+from summary import (
+    CLOCKS,
+    Slice,
+    core_share,
+    interval_line,
+    median_interval,
+    paired_ratios,
+    rates_table,
+    ratios_table,
+    spread,
+)
+from works import OTHER, OURS, PEERS, WORKS, Work
 
-# A side that had less of a core than this waited for other processes.
+# A side whose share of a core was below this waited for other processes.
 QUIET = 0.95
+OWN_SRC = Path(__file__).resolve().parent.parent / "src"
+# Two checkouts differ by a few percent only: that takes more rounds, with slices this many times shorter.
+ROUNDS, ROUNDS_AGAINST = 5, 21
+SHORTER = 2
 
 
-def measure(name: str, sides: Sequence[str], count: int, rounds: int, threads: int) -> dict[str, list[Slice]]:
-    """Slices of every side, in turns: one process trains, the others wait for their line."""
+def measure(
+    name: str, sides: Mapping[str, Path | None], count: int, rounds: int, threads: int
+) -> dict[str, list[Slice]]:
+    """Measure slices of every side, in turns: one process trains, the others wait.
+
+    The value of a side is the source folder from which it loads the package, if it is not the installed one.
+    """
     with ExitStack() as stack:
         processes = []
-        for side in sides:
+        for side, src in sides.items():
             say(f"{side}: building, and one slice to warm up")
             folder = Path(stack.enter_context(TemporaryDirectory()))
-            process = stack.enter_context(Side(name, side, threads, folder))
+            process = stack.enter_context(Side(name, side, threads, folder, src))
             process.advance(count)
             processes.append(process)
         slices: dict[str, list[Slice]] = {side: [] for side in sides}
@@ -44,12 +68,12 @@ def measure(name: str, sides: Sequence[str], count: int, rounds: int, threads: i
 
 
 def say(words: str) -> None:
-    """Progress goes beside the result, not into it."""
+    """Print progress to standard error, apart from the result."""
     print(words, file=sys.stderr, flush=True)
 
 
 def choose_peers(work: Work, wanted: Sequence[str] | None) -> list[str]:
-    """The peers that can take part, of those that were asked for; who cannot is named, with the reason."""
+    """The requested peers that can take part; the others are named, with the reason."""
     chosen = []
     for name in work.peers if wanted is None else wanted:
         module, package, install = PEERS[name]
@@ -59,13 +83,22 @@ def choose_peers(work: Work, wanted: Sequence[str] | None) -> list[str]:
             say(f"{name} does not take part: {package} is not installed ({install})")
         else:
             chosen.append(name)
-    if not chosen:
-        say("ours is measured alone")
     return chosen
 
 
+def choose_sides(work: Work, wanted: Sequence[str] | None, against: Path | None) -> dict[str, Path | None]:
+    """The sides that take part, and the source folder from which each loads the package."""
+    sides: dict[str, Path | None] = {OURS: None}
+    if against is not None:
+        sides = {OURS: OWN_SRC, OTHER: against}
+    sides |= dict.fromkeys(choose_peers(work, wanted))
+    if len(sides) == 1:
+        say("ours is measured alone")
+    return sides
+
+
 def report(name: str, work: Work, count: int, threads: int, slices: dict[str, list[Slice]]) -> str:
-    """The result for a reader."""
+    """The result as text."""
     rounds = f"{len(slices[OURS])} round{'s' if len(slices[OURS]) > 1 else ''}"
     pace = f"{rounds} of {count:,} {work.unit}, {'one thread' if threads == 1 else f'{threads} threads'}"
     paragraphs = [
@@ -73,13 +106,15 @@ def report(name: str, work: Work, count: int, threads: int, slices: dict[str, li
         rates_table(slices),
         *(ratios_table(slices[OURS], slices[peer], peer) for peer in slices if peer != OURS),
     ]
+    if OTHER in slices:
+        paragraphs.append(interval_line(slices[OURS], slices[OTHER], OTHER))
     if min(map(core_share, slices.values())) < QUIET:
         paragraphs.append("The machine was busy with other work: read the numbers per CPU second.")
     return "\n\n".join(paragraphs)
 
 
 def record(name: str, work: Work, count: int, threads: int, slices: dict[str, list[Slice]]) -> dict[str, Any]:
-    """The result for a program: every slice, and what the tables are made of."""
+    """The result as plain data: every slice, and the numbers of the tables."""
     ours = slices[OURS]
     return {
         "work": name,
@@ -95,11 +130,16 @@ def record(name: str, work: Work, count: int, threads: int, slices: dict[str, li
             for peer, pieces in slices.items()
             if peer != OURS
         },
+        "intervals": {
+            clock: asdict(median_interval(paired_ratios(ours, slices[OTHER], clock)))
+            for clock in CLOCKS
+            if OTHER in slices
+        },
     }
 
 
 def versions(sides: Sequence[str]) -> dict[str, str]:
-    packages = ["rl-training", *(PEERS[side].package for side in sides if side != OURS), "torch", "numpy", "gymnasium"]
+    packages = ["rl-training", *(PEERS[side].package for side in sides if side in PEERS), "torch", "numpy", "gymnasium"]
     found = {}
     for package in packages:
         try:
@@ -129,14 +169,15 @@ def peer_names(text: str) -> list[str]:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """What was asked for; a mistake in it ends the program here, with one line and exit code 2."""
+    """Parse the command line; a mistake ends the program here, with one line and exit code 2."""
     parser = argparse.ArgumentParser(description="Measure our speed and a peer's on the same work, in turns.")
     parser.add_argument("work", nargs="?", choices=list(WORKS), help="what is trained; --list says more")
     parser.add_argument("--list", action="store_true", help="the works, and the peers that have an entry for each")
-    parser.add_argument("--rounds", type=positive, default=5, help="slices of every side (5)")
-    parser.add_argument("--steps", type=positive, help="units in a slice (the work's own size)")
+    parser.add_argument("--rounds", type=positive, help=f"slices of every side ({ROUNDS}; {ROUNDS_AGAINST} --against)")
+    parser.add_argument("--steps", type=positive, help="units in a slice (the work's own size; half of it --against)")
     parser.add_argument("--threads", type=positive, default=1, help="threads of every side (1)")
     parser.add_argument("--peers", type=peer_names, help="names with commas between, or none (all of the work)")
+    parser.add_argument("--against", type=Path, metavar="SRC", help="the src folder of another checkout: side `other`")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every slice and the ratios to a file")
     options = parser.parse_args(arguments)
     if options.list:
@@ -146,8 +187,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for module, remedy in WORKS[options.work].needs.items():
         if find_spec(module) is None:
             parser.error(f"{options.work} needs {module}, which is not installed: {remedy}")
+    if options.against is not None and not (options.against / "rl_training").is_dir():
+        parser.error(f"--against {options.against}: holds no rl_training; give the src folder of a checkout")
     if options.json is not None and not options.json.absolute().parent.is_dir():
         parser.error(f"--json {options.json}: there is no such folder")
+    options.rounds = options.rounds or (ROUNDS if options.against is None else ROUNDS_AGAINST)
     return options
 
 
@@ -157,8 +201,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(listing())
         return
     work = WORKS[options.work]
-    count = options.steps or work.slice_size
-    sides = [OURS, *choose_peers(work, options.peers)]
+    count = options.steps or (work.slice_size if options.against is None else work.slice_size // SHORTER)
+    sides = choose_sides(work, options.peers, options.against)
     slices = measure(options.work, sides, count, options.rounds, options.threads)
     print(report(options.work, work, count, options.threads, slices))
     if options.json is not None:

@@ -1,9 +1,10 @@
-"""What the slices of a benchmark say: rates, ratios of slices that ran one after the other, and tables of both."""
+"""Statistics of a benchmark's slices: rates, ratios of consecutive slices, and tables of both."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from statistics import median, quantiles
 from typing import Literal
 
@@ -13,7 +14,7 @@ CLOCKS: dict[Clock, str] = {"wall": "per second", "cpu": "per CPU second"}
 
 @dataclass(frozen=True)
 class Slice:
-    """What one slice of training took: seconds on both clocks, and the process's peak memory in bytes so far."""
+    """Cost of one slice of training: seconds on both clocks, and the process's peak memory in bytes so far."""
 
     count: int
     wall: float
@@ -44,12 +45,30 @@ def rates(slices: Sequence[Slice], clock: Clock) -> list[float]:
 
 
 def paired_ratios(ours: Sequence[Slice], peer: Sequence[Slice], clock: Clock) -> list[float]:
-    """How many times faster we were in every round; a machine that was slow in a round was so for both."""
+    """How many times faster we were in every round; a slow phase of the machine affects both sides of a round."""
     return [mine / theirs for mine, theirs in zip(rates(ours, clock), rates(peer, clock), strict=True)]
 
 
+@dataclass(frozen=True)
+class Interval:
+    """A median and its confidence interval."""
+
+    median: float
+    low: float
+    high: float
+    confidence: float = 0.9
+
+
+def median_interval(values: Sequence[float], resamples: int = 10_000) -> Interval:
+    """By bootstrap: the medians of measurements drawn with replacement; the draws are the same in every call."""
+    draw = Random(0)
+    medians = sorted(median(draw.choices(values, k=len(values))) for _ in range(resamples))
+    tail = round(resamples * (1 - Interval.confidence) / 2)
+    return Interval(median(values), medians[tail], medians[-1 - tail])
+
+
 def core_share(slices: Sequence[Slice]) -> float:
-    """How much of one core a side had: less than one means that it waited for others."""
+    """The share of one core that a side had: less than one means that it waited for other processes."""
     return sum(piece.cpu for piece in slices) / sum(piece.wall for piece in slices)
 
 
@@ -69,7 +88,7 @@ def rates_table(sides: Mapping[str, Sequence[Slice]]) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """Slow works need a decimal."""
+    """A rate as text; slow works get a decimal."""
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.1f}"
 
 
@@ -82,6 +101,15 @@ def ratios_table(ours: Sequence[Slice], peer: Sequence[Slice], peer_name: str) -
         quartiles = f"{found.lower_quartile:.2f} to {found.upper_quartile:.2f}"
         rows.append([title, f"{found.median:.2f}", quartiles, f"{found.lowest:.2f} to {found.highest:.2f}"])
     return aligned([header, *rows])
+
+
+def interval_line(ours: Sequence[Slice], other: Sequence[Slice], name: str) -> str:
+    """The median ratio by CPU time, with its interval."""
+    found = median_interval(paired_ratios(ours, other, "cpu"))
+    return (
+        f"ours / {name} {CLOCKS['cpu']}: median {found.median:.3f}, "
+        f"{found.confidence:.0%} interval {found.low:.3f} to {found.high:.3f} ({len(ours)} rounds)"
+    )
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:

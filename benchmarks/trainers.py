@@ -1,8 +1,8 @@
-"""How each side trains: a function builds everything and gives `advance(count) -> done`.
+"""The trainers of each side: a function builds everything and returns `advance(count) -> done`.
 
-`advance` trains for at least `count` units and says how many it did. Training is all it does: no evaluation, no
-checkpoints, no files. What comes before the first update is done when it is built. Libraries are imported inside of the
-functions, so that a process loads one side only.
+`advance` trains for at least `count` units and returns how many it did. It only trains: no evaluation, no checkpoints,
+no files. Everything before the first update is done when it is built. Libraries are imported inside of the functions,
+so that a process loads one side only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UPDATES = "updates"
 
 
 def ours(*, unit: str, **settings: Any) -> Advance:
-    """The training loop of a run without the callbacks that judge, log and save."""
+    """The training loop of a run without the callbacks that evaluate, log and save."""
     from rl_training.experiment.config import load_config
     from rl_training.runtime.train import build
 
@@ -53,7 +53,7 @@ def sb3_recurrent(*, unit: str, algo: str, hidden_sizes: list[int], rnn_hidden_s
 
 
 def learning(model: Any) -> Advance:
-    """A model of Stable-Baselines3 goes on for some steps."""
+    """Continue the training of a Stable-Baselines3 model for some steps."""
 
     def advance(count: int) -> int:
         before = model.num_timesteps
@@ -108,7 +108,7 @@ def sb3_off_policy(
 
 
 def sb3_names(hidden_sizes: list[int], train_every: int, updates_per_step: float, **settings: Any) -> dict[str, Any]:
-    """Our off-policy settings as Stable-Baselines3 has them; most names are the same."""
+    """Our off-policy settings under the names of Stable-Baselines3; most are the same."""
     policy = {"net_arch": hidden_sizes}
     theirs = {"policy_kwargs": policy, "train_freq": train_every}
     theirs["gradient_steps"] = round(train_every * updates_per_step)
@@ -117,7 +117,7 @@ def sb3_names(hidden_sizes: list[int], train_every: int, updates_per_step: float
             policy[name] = value
         elif name == "epsilon":
             theirs["exploration_initial_eps"] = theirs["exploration_final_eps"] = value
-        elif name == "target_update_interval":  # theirs counts steps
+        elif name == "target_update_interval":  # Stable-Baselines3 counts steps
             theirs[name] = round(value / updates_per_step)
         elif name == "top_quantiles_to_drop":
             theirs["top_quantiles_to_drop_per_net"] = value
@@ -213,6 +213,6 @@ def repeating(update: Callable[[], object]) -> Advance:
 
 
 def named(reference: str) -> Any:
-    """What `module:name` stands for."""
+    """The object that `module:name` refers to."""
     module, name = reference.split(":")
     return getattr(import_module(module), name)

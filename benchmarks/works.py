@@ -1,6 +1,6 @@
-"""The works: what is trained, in which unit it is counted, and who takes part. A new work is one entry of WORKS.
+"""The works: what is trained, in which unit it is counted, and which sides take part. A new work is an entry of WORKS.
 
-This file loads no library: a side does so in a process of its own.
+This file loads no library: each side does so in its own process.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from trainers import (
 )
 
 OURS = "ours"
+OTHER = "other"  # ours too, from another checkout of the package
 
 
 class Peer(NamedTuple):
-    """The library that a side needs, and what brings it."""
+    """The library that a side needs, and the package that installs it."""
 
     module: str
     package: str
@@ -52,18 +53,18 @@ class Work:
     """The same training, done by us and by some peers."""
 
     summary: str
-    slice_size: int  # units between two looks at the clock; some seconds of the slowest side
+    slice_size: int  # units in a timed slice; some seconds of the slowest side
     sides: Sides  # "ours" and names of PEERS
     unit: str = STEPS
     needs: Mapping[str, str] = field(default_factory=dict)  # modules that every side needs, and what installs them
-    note: str | None = None  # what is not the same on all sides
+    note: str | None = None  # differences between the sides
 
     @property
     def peers(self) -> list[str]:
         return [name for name in self.sides if name != OURS]
 
     def build(self, side: str, threads: int) -> Advance:
-        return self.sides[side](unit=self.unit, threads=threads)
+        return self.sides[OURS if side == OTHER else side](unit=self.unit, threads=threads)
 
 
 def on_policy(peer: str = "sb3", **settings: Any) -> Sides:
@@ -79,8 +80,8 @@ def recurrent(**settings: Any) -> Sides:
 
 def atari(**settings: Any) -> Sides:
     """Both sides with the same settings, four frames a stack, and no sticky actions."""
-    game = {"env_id": "ALE/Pong-v5", "frame_stack": 4}
-    mine = {"env_kwargs": {"repeat_action_probability": 0.0}, "reward_clip": 1.0, "hidden_sizes": []}
+    game: dict[str, Any] = {"env_id": "ALE/Pong-v5", "frame_stack": 4}
+    mine: dict[str, Any] = {"env_kwargs": {"repeat_action_probability": 0.0}, "reward_clip": 1.0, "hidden_sizes": []}
     return {
         OURS: partial(ours, algo="ppo", **mine, **game, **settings),
         "sb3": partial(sb3_atari, repeat_action_probability=0.0, **game, **settings),
@@ -93,7 +94,7 @@ def off_policy(own: Mapping[str, Mapping[str, Any]], **settings: Any) -> Sides:
 
 
 def hopper(own: Mapping[str, Mapping[str, Any]], **changes: Any) -> Sides:
-    """What the works on Hopper-v5 have in common: one environment, and an update of 256 rows for every step."""
+    """The common settings of the works on Hopper-v5: one environment, and an update of 256 rows for every step."""
     common = {
         "env_id": "Hopper-v5",
         "num_envs": 1,
@@ -109,7 +110,7 @@ def hopper(own: Mapping[str, Mapping[str, Any]], **changes: Any) -> Sides:
 
 
 def offline(algo: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Sides:
-    """What the offline works have in common: updates of 256 rows out of 100,000, and nothing between two of them."""
+    """The common settings of the offline works: updates of 256 rows out of 100,000, and nothing between them."""
     common: dict[str, Any] = {
         "dataset": "hopper_data:random_transitions",
         "hidden_sizes": [256, 256],

@@ -1,4 +1,4 @@
-"""An algorithm of your own, used as `algo: custom_algorithm:SPEC`.
+"""A custom algorithm, used as `algo: custom_algorithm:SPEC`.
 
 Policy gradient with a learned baseline: A2C with Adam, one gradient step on each rollout, and one hyperparameter of its
 own. Run this file, or name the SPEC on the command line, from this folder:
@@ -9,12 +9,18 @@ own. Run this file, or name the SPEC on the command line, from this folder:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, setting
 from rl_training.algorithms.on_policy import (
     ActorCriticModelConfig,
+    ActorCriticPolicy,
+    Batch,
+    Heads,
+    Objective,
     OnPolicyAlgorithm,
     OnPolicyConfig,
     OnPolicyLoopConfig,
@@ -35,7 +41,7 @@ class PlainPGLoopConfig(OnPolicyLoopConfig):
 class PlainPGConfig(OnPolicyConfig):
     """maximise E[log pi(a|s) w(A) A] + ent_coef H - vf_coef (V - target)^2 / 2; w is 1, or regret where A is below 0"""
 
-    # A float takes regret_schedule and regret_warmup_steps without another word; `report` puts it into the metrics.
+    # A float also accepts regret_schedule and regret_warmup_steps; `report` puts it into the metrics.
     regret: float = setting(1.0, "Weight of actions that went worse than expected.", ge=0.0, report=True, probe=0.1)
     learning_rate: float = setting(3e-3, "Step size of the optimiser.", ge=0.0, report=True)
 
@@ -46,30 +52,34 @@ def plain_pg_policy_loss(log_prob: Tensor, advantage: Tensor, regret: float) -> 
     return -(log_prob * weight * advantage).mean()
 
 
+def plain_pg_objective(
+    heads: Heads[Tensor], batch: Batch[Tensor], cfg: PlainPGConfig
+) -> tuple[Tensor, Sequence[Tensor]]:
+    """The whole loss of a rollout, and its metrics: its two parts and the entropy."""
+    advantage = standardize(batch.advantage) if cfg.normalize_advantage else batch.advantage
+    policy, entropy = plain_pg_policy_loss(heads.log_prob, advantage, cfg.regret), heads.entropy.mean()
+    value_error = value_loss(heads.value, batch.target)
+    return policy + cfg.vf_coef * value_error - cfg.ent_coef * entropy, (policy, value_error, entropy)
+
+
 class PlainPG(OnPolicyAlgorithm):
-    """Acting, advantages, normalisers and checkpoints are the family's; only the update is here."""
+    """Only the update is here; the base class provides acting, advantages, normalisers and checkpoints."""
 
     cfg: PlainPGConfig
+    objective = Objective(plain_pg_objective)  # a second function would be its closed-form gradient
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.optimizer = FlatAdam(self.parameters, eps=1e-5)
 
     def update(self, batch: Rollout) -> Metrics:
-        arrays = self.prepare(batch)  # the real steps of the rollout, with their advantages and value targets
-        data = self.tensors(arrays)
-        params, value = self.network_outputs(arrays.obs)
-        advantage = standardize(data.advantage) if self.cfg.normalize_advantage else data.advantage
-        policy = plain_pg_policy_loss(self.distribution.log_prob(params, data.action), advantage, self.cfg.regret)
-        entropy = self.distribution.entropy(params).mean()
-        value_error = value_loss(value, data.target)
-        self.differentiate(policy + self.cfg.vf_coef * value_error - self.cfg.ent_coef * entropy)
-        norm = self.descend(self.cfg.max_grad_norm)
+        data = self.prepare(batch)  # the real steps of the rollout, with their advantages and value targets
+        policy, value_error, entropy = self.gradient(data)
         return {
-            "policy_loss": float(policy.detach()),
-            "value_loss": float(value_error.detach()),
-            "entropy": float(entropy.detach()),
-            "grad_norm": norm,
+            "policy_loss": policy,
+            "value_loss": value_error,
+            "entropy": entropy,
+            "grad_norm": self.descend(self.cfg.max_grad_norm),
             "n_updates": float(self.n_updates),
         }
 
@@ -81,6 +91,7 @@ SPEC = AlgorithmSpec(
     config=PlainPGConfig,
     loop=PlainPGLoopConfig,
     model=ActorCriticModelConfig,
+    policy=ActorCriticPolicy,
     build=PlainPG,
     capabilities=Capabilities(observations=("vector",), actions=("discrete", "continuous")),
 )

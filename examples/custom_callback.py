@@ -1,4 +1,4 @@
-"""Callbacks of your own, used as `callbacks: [custom_callback:Diary, custom_callback:stop_after_1000_episodes]`.
+"""Custom callbacks, used as `callbacks: [custom_callback:Diary, custom_callback:stop_after_1000_episodes]`.
 
 Run this file, or name them on the command line, from this folder:
 
@@ -18,8 +18,8 @@ from rl_training.types import Metrics
 class Diary(Callback):
     """Writes the return of every evaluation to `diary.txt` in the run's folder.
 
-    What it remembers is in `state_dict`, so it is part of the checkpoint: the diary of a run that was killed and
-    resumed has the same lines as that of one that never was.
+    Its lines are in `state_dict`, so they are part of the checkpoint: a run that was killed and resumed writes the same
+    diary as an uninterrupted one.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Diary(Callback):
         self.lines.append(f"step {run.steps}: return {metrics['eval_return_mean']:.2f}")
 
     def on_end(self, run: Run) -> None:
-        if run.folder is not None:  # an agent that was given no output_dir writes nothing
+        if run.folder is not None:  # an agent without output_dir writes nothing
             (run.folder.path / "diary.txt").write_text("\n".join(self.lines) + "\n")
 
     def state_dict(self) -> dict[str, Any]:
@@ -40,7 +40,7 @@ class Diary(Callback):
 
 
 class StopAfterEpisodes(Callback):
-    """Ends the run, in good order, after so many episodes."""
+    """Ends the run regularly after a number of episodes."""
 
     def __init__(self, episodes: int) -> None:
         self.episodes = episodes

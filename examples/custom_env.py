@@ -1,4 +1,4 @@
-"""An environment of your own, used as `env_id: custom_env:make_env`.
+"""A custom environment, used as `env_id: custom_env:make_env`.
 
 Run this file, or name the function on the command line, from this folder:
 
@@ -23,8 +23,8 @@ LEFT, RIGHT = 0, 1
 class Corridor(gym.Env[Observation, np.int64]):
     """Walk to the door at the right end of a corridor. Every step costs a little, the door pays 1.
 
-    All randomness comes from `self.np_random`, which `reset(seed=...)` seeds: this is what lets a run that was killed
-    go on exactly where it was.
+    All randomness comes from `self.np_random`, which `reset(seed=...)` seeds: so a run that was killed can be resumed
+    exactly.
     """
 
     def __init__(self, length: int = 8) -> None:
@@ -45,7 +45,7 @@ class Corridor(gym.Env[Observation, np.int64]):
         return self._look(), 1.0 if at_the_door else -0.05, at_the_door, False, {}
 
     def _look(self) -> Observation:
-        """How far the door is, and whether there is a wall to the left."""
+        """The position in the corridor, scaled to [-1, 1], and whether there is a wall to the left."""
         done = self.position / (self.length - 1)
         return np.array([2.0 * done - 1.0, float(self.position == 0)], dtype=np.float32)
 

@@ -1,4 +1,4 @@
-"""A network of your own, used as `model: custom_model:SharedTorso`.
+"""A custom network, used as `model: custom_model:SharedTorso`.
 
 Run this file, or name the class on the command line, from this folder:
 
@@ -21,7 +21,7 @@ class SharedTorso(nn.Module):
     """Policy and value read the same layer-normalised features.
 
     It is called once with the spaces and the model settings of the config. `forward` takes observations `[B, ...]` and
-    gives the policy's parameters `[B, P]` and values `[B]`. For `n` discrete actions, P is n: one logit for each. For
+    returns the policy's parameters `[B, P]` and values `[B]`. For `n` discrete actions, P is n: one logit for each. For
     continuous actions of size `n`, P is 2 n: the means, then the log standard deviations.
     """
 

@@ -1,9 +1,9 @@
-"""Make the packaged demonstrations `rl_training.data.packaged:cartpole_expert` and `pendulum_expert` again.
+"""Regenerate the packaged demonstrations `rl_training.data.packaged:cartpole_expert` and `pendulum_expert`.
 
     python examples/make_expert_demonstrations.py [FOLDER]
 
-Agents are trained by their presets, then act as they do in training, with their exploration: a policy that imitates
-them is drawn from too, so nothing but what they do tells the two apart.
+Agents are trained with their presets, then act with exploration, as in training. The policy that imitates them is
+stochastic too, so a discriminator cannot tell the two apart by the exploration noise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXPERTS = {"cartpole_expert": ("ppo/cartpole", 5), "pendulum_expert": ("sac/pend
 
 
 def make(name: str, folder: Path, **changes: Any) -> Path:
-    """Train the expert, under changes of its preset if there are any, and write its demonstrations to a folder."""
+    """Train the expert with its preset and `changes`, and write its demonstrations to a folder."""
     preset, episodes = EXPERTS[name]
     config = load_config(preset, seed=0, eval_interval=None, **changes)
     with tempfile.TemporaryDirectory() as runs:

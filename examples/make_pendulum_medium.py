@@ -1,8 +1,8 @@
-"""Make the packaged dataset `rl_training.data.packaged:pendulum_medium` again: a half-trained SAC agent acts.
+"""Regenerate the packaged dataset `rl_training.data.packaged:pendulum_medium` with a half-trained SAC agent.
 
     python examples/make_pendulum_medium.py [OUTPUT.npz]
 
-The scores' ends are the mean returns of random actions and of the fully trained agent.
+The reference scores are the mean returns of random actions and of the fully trained agent.
 """
 
 from __future__ import annotations

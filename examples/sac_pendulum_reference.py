@@ -1,4 +1,4 @@
-"""SAC on Pendulum, from a config to a policy that acts: the calls that one needs, in the order in which one needs them.
+"""SAC on Pendulum, from a config to a trained policy: the main calls of the package, in their usual order.
 
 python sac_pendulum_reference.py            within a minute: the pendulum is swung up and held
 python sac_pendulum_reference.py --smoke    seconds: the same calls with little work in them, and nothing learned
@@ -30,7 +30,7 @@ SETTINGS: dict[str, Any] = {
     # Any float can be scheduled: this one falls from 2e-3 to 5e-4 over the run.
     "learning_rate": 2e-3,
     "learning_rate_schedule": 5e-4,
-    # Control: judge the policy on ten fixed episodes every 1,000 steps; two good judgements in a row end the run.
+    # Control: evaluate the policy on ten fixed episodes every 1,000 steps; two good evaluations in a row end the run.
     "eval_interval": 1_000,
     "eval_episodes": 10,
     "early_stopping": {"target_value": -200.0, "sustained": 2},
@@ -48,36 +48,39 @@ SMOKE: dict[str, Any] = {
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="SAC on Pendulum.")
     parser.add_argument("--smoke", action="store_true", help="a run of seconds that learns nothing")
-    parser.add_argument("--output-dir", default="runs", help="where the run's folder is made (runs)")
+    parser.add_argument("--output-dir", default="runs", help="parent folder of the run folder (runs)")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
 
-    # A config is checked as a whole before anything happens: a wrong key, value or schedule is one clear message.
+    # The whole config is checked before anything happens: a wrong key, value or schedule raises one clear message.
     changes = SMOKE if given.smoke else {}
     config = load_config("sac", **{**SETTINGS, **changes}, seed=given.seed, output_dir=given.output_dir)
 
-    # The result is the final metrics, and knows why the run ended and where everything is.
+    # The result holds the final metrics, why the run ended, and the run's folder.
     result = train_sac(config)
     print(f"trained    {result['step']:.0f} steps: return {result['eval_return_mean']:.1f} ({result.stop_reason})")
     print(f"learned    ent_coef {result['ent_coef']:.4f}, last learning rate {result['learning_rate']:.2g}")
 
-    # A checkpoint is all that a policy needs. `which="best"` takes the one that was judged best.
-    judged = evaluate_checkpoint(result.run_dir, which="best", num_episodes=1 if given.smoke else 20)
-    print(f"evaluated  the best checkpoint, of step {judged['step']:.0f}: return {judged['eval_return_mean']:.1f}")
+    run_dir = result.run_dir
+    assert run_dir is not None  # only an agent without output_dir has none
 
-    # A run goes on where it was, replay included. It has ended, so it is given more steps, and no rule to end early.
-    more = int(result["step"]) + config.run.eval_interval
-    resumed = resume_training(result.run_dir, total_timesteps=more, early_stopping=())
+    # A checkpoint contains the whole policy. `which="best"` takes the one with the best evaluation.
+    best = evaluate_checkpoint(run_dir, which="best", num_episodes=1 if given.smoke else 20)
+    print(f"evaluated  the best checkpoint, of step {best['step']:.0f}: return {best['eval_return_mean']:.1f}")
+
+    # A run continues from its last checkpoint, replay included. It has ended, so it gets more steps and no early stop.
+    more = int(result["step"]) + (config.run.eval_interval or 1_000)
+    resumed = resume_training(run_dir, total_timesteps=more, early_stopping=())
     print(f"resumed    to step {resumed['step']:.0f}: return {resumed['eval_return_mean']:.1f}")
 
-    # The policy as an object, for code of one's own.
-    agent = SAC.load(resumed.run_dir)
+    # The policy as an object, for your own code.
+    agent = SAC.load(run_dir)
     print(f"played     one episode by predict: return {play(agent):.1f}")
-    print(f"run        {resumed.run_dir}")
+    print(f"run        {run_dir}")
 
 
 def play(agent: SAC) -> float:
-    """One episode in an environment that is not ours: actions come in its own units, here torques in [-2, 2]."""
+    """Play one episode in a plain Gymnasium environment: actions are in its own units, here torques in [-2, 2]."""
     env = gym.make("Pendulum-v1")
     obs: Array = env.reset(seed=7)[0]
     total, over = 0.0, False

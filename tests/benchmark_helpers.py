@@ -19,3 +19,4 @@ def load(name: str) -> ModuleType:
 
 
 speed, sides, summary, trainers, works = map(load, ("speed", "sides", "summary", "trainers", "works"))
+bits, bit_cases, bit_records = map(load, ("bits", "bit_cases", "bit_records"))

@@ -22,7 +22,7 @@ from rl_training.runtime.envs.make import describe_spaces
 from rl_training.runtime.rng import make_streams
 from rl_training.runtime.train import Run, build
 from rl_training.runtime.train import run as run_training
-from rl_training.types import Act, SpaceInfo, Step
+from rl_training.types import Act, Carry, SpaceInfo, Step
 
 MODES = (AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 ENGINES = ("auto", "autograd")
@@ -277,36 +277,52 @@ def trained(algo: str, env_factory: Callable[..., Any] | None, **settings: Any) 
 def values(run: Run, obs: Any, *, in_a_row: bool = False) -> np.ndarray:
     """What the critic says about observations `[B, ...]`, or about the best known actions for them.
 
-    Who remembers is told whether they are those of an episode, in a row, or each the first of one.
+    To a recurrent policy they are either the observations of one episode, `in_a_row`, or each the first of an episode.
     """
     learner: Any = run.algorithm
     obs = np.asarray(obs, np.float32)
-    if learner.recurrent and in_a_row:
-        acts = [learner.act(obs[:1], explore=True)]
-        for row in obs[1:]:
-            acts.append(learner.act(row[None], acts[-1].carry, explore=True))
-        return np.concatenate([act.extras["value"] for act in acts])
+    if learner.policy.recurrent and in_a_row:
+        carry, found = learner.policy.initial_carry(1), []
+        for row in obs:
+            act = chosen(learner, row[None], carry)
+            carry = act.carry
+            found.append(act.records["value"])
+        return np.concatenate(found)
     if run.config.spec.family == "on_policy":
-        return learner.act(obs, explore=True).extras["value"]
+        return chosen(learner, obs).records["value"]
     seen = torch.from_numpy(learner.observer.scaled(obs))
     with torch.no_grad():
-        if learner.policy == "network":  # which gives the value of every choice
+        if learner.policy.name == "network":  # which gives the value of every choice
             return learner.learners["network"].module(seen).max(dim=1).values.numpy()
-        action = learner.act(obs, explore=False).action
+        action = chosen(learner, obs, explore=False).action
         judged = learner.learners["critic"].module(seen, torch.from_numpy(action))
     return judged.mean(dim=(0, 2)).numpy()
+
+
+def chosen(
+    learner: Algorithm,
+    obs: np.ndarray,
+    carry: Carry = None,
+    *,
+    explore: bool = True,
+    rng: np.random.Generator | None = None,
+) -> Act:
+    """What the policy of an algorithm decides; without a carry, episodes begin."""
+    policy = learner.policy
+    carry = policy.initial_carry(len(obs)) if carry is None else carry
+    return policy.act(obs, carry, explore=explore, rng=np.random.default_rng(0) if rng is None else rng)
 
 
 def agent(algo: str, info: SpaceInfo, *, num_envs: int = 2, seed: int = 0, **settings: Any) -> Any:
     """An algorithm without a loop."""
     config = load_config({"algo": algo, "env_id": "none", "hidden_sizes": [8], **settings})
     context = Context(
-        info,
-        config.algorithm,
-        config.model,
-        num_envs,
-        torch.device("cpu"),
-        make_streams(seed),
+        info=info,
+        config=config.algorithm,
+        model=config.model,
+        num_envs=num_envs,
+        device=torch.device("cpu"),
+        streams=make_streams(seed),
         engine=config.run.engine,
     )
     made: Algorithm = config.spec.build(context)
@@ -323,17 +339,17 @@ def algorithm(algo: str, info: SpaceInfo, **settings: Any) -> OnPolicyAlgorithm:
 
 def played(learner: OnPolicyAlgorithm, info: SpaceInfo, *, n_steps: int, num_envs: int, seed: int = 0) -> Rollout:
     """A rollout of the learner's own actions among random observations, rewards and episode ends."""
-    rng = np.random.default_rng(seed)
-    rollout = Rollout(n_steps, num_envs, info)
+    rng, policy_rng = np.random.default_rng(seed), np.random.default_rng([seed, 1])
+    rollout = Rollout(n_steps, num_envs, info, learner.policy.records(info))
     real = np.ones(num_envs, np.bool_)
     obs = rng.standard_normal((num_envs, *info.obs_shape)).astype(np.float32)
     for _ in range(n_steps):
-        act: Act = learner.act(obs, explore=True)
+        act = chosen(learner, obs, rng=policy_rng)
         next_obs = rng.standard_normal(obs.shape).astype(np.float32)
         terminated = rng.random(num_envs) < 0.2
         truncated = ~terminated & (rng.random(num_envs) < 0.2)
         reward = rng.standard_normal(num_envs).astype(np.float32)
-        rollout.add(Step(obs, act.action, reward, next_obs, terminated, truncated, real), act)
+        rollout.add(Step(obs, act.action, reward, next_obs, terminated, truncated, real, act.records))
         fresh = rng.standard_normal(obs.shape).astype(np.float32)
         obs = np.where((terminated | truncated)[:, None], fresh, next_obs)
     return rollout

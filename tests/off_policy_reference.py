@@ -16,16 +16,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rl_training.data.batches import Transitions
 from rl_training.ops.observations import pack
-from rl_training.types import ObsPart, SpaceInfo, Step
+from rl_training.types import ObsPart, SpaceInfo
 
 PARTS = (ObsPart("", (3,), "float32"),)
 MASKED = SpaceInfo((16,), "uint8", "discrete", (), 4, (4,), (0,), parts=PARTS, mask_size=4)
 
-Goal = Callable[["SoftReference", Step, Tensor, Tensor], Tensor]
+Goal = Callable[["SoftReference", Transitions, Tensor, Tensor], Tensor]
 
 
-def transitions(info: SpaceInfo, rows: int, seed: int = 0, *, weighted: bool = False, gamma: float = 0.9) -> Step:
+def transitions(
+    info: SpaceInfo, rows: int, seed: int = 0, *, weighted: bool = False, gamma: float = 0.9
+) -> Transitions:
     """Made-up transitions: some terminated, some truncated, chains of one to three steps, some choices forbidden."""
     rng = np.random.default_rng(seed)
 
@@ -40,12 +43,24 @@ def transitions(info: SpaceInfo, rows: int, seed: int = 0, *, weighted: bool = F
     shape = (rows, info.action_size)
     action = rng.uniform(-1.0, 1.0, shape).astype(np.float32) if info.continuous else rng.integers(0, shape[1], rows)
     end = rng.random(rows)
-    extras = {"discount": (gamma ** rng.integers(1, 4, rows)).astype(np.float32)}
-    if weighted:
-        extras["weight"] = rng.uniform(0.2, 1.0, rows).astype(np.float32)
+    discount = (gamma ** rng.integers(1, 4, rows)).astype(np.float32)
+    weight = rng.uniform(0.2, 1.0, rows).astype(np.float32) if weighted else None
     reward = (2.0 * rng.standard_normal(rows)).astype(np.float32)
-    flags = end < 0.25, (end > 0.5) & (end < 0.75), np.ones(rows, np.bool_)
-    return Step(observations(), action, reward, observations(), *flags, extras)
+    flags = end < 0.25, (end > 0.5) & (end < 0.75)
+    return Transitions(observations(), action, reward, observations(), *flags, discount, weight)
+
+
+def rows_of(batch: Transitions, part: Any) -> Transitions:
+    """Some rows of a batch."""
+    names = ("obs", "action", "reward", "next_obs", "terminated", "truncated", "discount")
+    weight = None if batch.weight is None else batch.weight[part]
+    return Transitions(*(getattr(batch, name)[part] for name in names), weight)
+
+
+def acted(learner: Any, obs: np.ndarray, *, explore: bool, seed: int = 0) -> np.ndarray:
+    """The actions of a learner's policy; the same seed draws the same noise."""
+    action: np.ndarray = learner.policy.act(obs, None, explore=explore, rng=np.random.default_rng(seed)).action
+    return action
 
 
 def flat(module: nn.Module) -> Tensor:
@@ -56,7 +71,7 @@ def flat(module: nn.Module) -> Tensor:
 def weights_of(agent: Any) -> dict[str, Tensor]:
     """A copy of all that an agent has learned, and of what follows it."""
     learners = {name: learner.parameters.data.clone() for name, learner in agent.learners.items()}
-    return learners | {f"slow {name}": follower.parameters.data.clone() for name, follower in agent.followers.items()}
+    return learners | {f"slow {name}": follower.weights.data.clone() for name, follower in agent.followers.items()}
 
 
 def adam(module: nn.Module, learning_rate: float) -> torch.optim.Adam:
@@ -79,11 +94,11 @@ def tensor(array: Any) -> Tensor:
     return torch.from_numpy(np.array(array))
 
 
-def bootstrapped(step: Step, next_value: Tensor) -> Tensor:
+def bootstrapped(step: Transitions, next_value: Tensor) -> Tensor:
     """reward + discount * next value, the latter only where the episode did not terminate."""
     alive = ~tensor(step.terminated)
     shape = (-1,) + (1,) * (next_value.ndim - 1)
-    reward, discount = tensor(step.reward).reshape(shape), tensor(step.extras["discount"]).reshape(shape)
+    reward, discount = tensor(step.reward).reshape(shape), tensor(step.discount).reshape(shape)
     return reward + torch.where(alive.reshape(shape), discount * next_value, 0.0)
 
 
@@ -99,7 +114,7 @@ class ActorCriticReference:
     def noise(self, action: Any) -> Tensor:
         return tensor(self.rng.standard_normal(np.shape(action), dtype=np.float32))
 
-    def fit(self, step: Step, target: Tensor) -> float:
+    def fit(self, step: Transitions, target: Tensor) -> float:
         """Half the squared error, averaged over the batch and summed over the critics."""
         values = self.critic(tensor(step.obs), tensor(step.action)).squeeze(-1)
         loss = sum((0.5 * (value - target) ** 2).mean() for value in values)
@@ -115,7 +130,7 @@ class DeterministicReference(ActorCriticReference):
     """DDPG; with noise on the target actions and updates that do not improve the actor, TD3."""
 
     def update(
-        self, step: Step, *, improve: bool = True, noise_std: float = 0.0, clip: float = 0.0
+        self, step: Transitions, *, improve: bool = True, noise_std: float = 0.0, clip: float = 0.0
     ) -> dict[str, float]:
         with torch.no_grad():
             next_obs = tensor(step.next_obs)
@@ -132,7 +147,7 @@ class DeterministicReference(ActorCriticReference):
             metrics["actor_loss"] = loss.item()
         return metrics
 
-    def actor_loss(self, step: Step) -> Tensor:
+    def actor_loss(self, step: Transitions) -> Tensor:
         obs = tensor(step.obs)
         value: Tensor = self.critic(obs, self.actor(obs).tanh())[0]
         return -value.mean()
@@ -163,7 +178,7 @@ class SoftReference(ActorCriticReference):
         size = agent.info.action_size
         self.target_entropy = -size if self.cfg.target_entropy is None else self.cfg.target_entropy
 
-    def update(self, step: Step, *, improve: bool = True) -> dict[str, float]:
+    def update(self, step: Transitions, *, improve: bool = True) -> dict[str, float]:
         ent_coef = self.log_ent_coef.exp().item()
         with torch.no_grad():
             next_action, log_prob = squashed_sample(self.actor(tensor(step.next_obs)), self.noise(step.action))

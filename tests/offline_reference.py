@@ -26,7 +26,7 @@ from off_policy_reference import (
     step_down,
     tensor,
 )
-from rl_training.types import Step
+from rl_training.data.batches import Transitions
 
 Loss = Callable[[Any, Tensor, Tensor], Tensor]
 
@@ -75,7 +75,7 @@ class ImitationReference:
         self.actor = copy.deepcopy(agent.learners["actor"].module)
         self.actor_adam = adam(self.actor, agent.cfg.learning_rate)
 
-    def update(self, step: Step) -> dict[str, float]:
+    def update(self, step: Transitions) -> dict[str, float]:
         loss = self.cost(self.actor, tensor(step.obs), tensor(step.action)).mean()
         step_down(self.actor_adam, loss)
         return {"loss": loss.item()}
@@ -87,7 +87,7 @@ class ImitationReference:
 class AWACReference(ActorCriticReference):
     """Nair et al. 2020: a critic's target without entropy, and likelihood weighted by the advantage."""
 
-    def update(self, step: Step) -> dict[str, float]:
+    def update(self, step: Transitions) -> dict[str, float]:
         cfg, obs, action = self.cfg, tensor(step.obs), tensor(step.action)
         with torch.no_grad():
             next_obs = tensor(step.next_obs)
@@ -133,7 +133,7 @@ class IQLReference(ActorCriticReference):
         self.value_adam = adam(self.value, self.cfg.learning_rate)
         self.actor_adam = adam(self.actor, self.cfg.actor_learning_rate)
 
-    def update(self, step: Step) -> dict[str, float]:
+    def update(self, step: Transitions) -> dict[str, float]:
         cfg, obs, action = self.cfg, tensor(step.obs), tensor(step.action)
         with torch.no_grad():
             judged = self.slow_critic(obs, action).squeeze(-1).amin(dim=0)
@@ -169,7 +169,7 @@ class CQLReference(SoftReference):
         self.log_factor = nn.Parameter(torch.zeros(()))
         self.factor_adam = torch.optim.Adam([self.log_factor], lr=self.cfg.learning_rate, foreach=False)
 
-    def fit(self, step: Step, target: Tensor) -> float:
+    def fit(self, step: Transitions, target: Tensor) -> float:
         """The halved squared error, and half of cql_alpha times the gap, since the paper's code halves neither."""
         cfg, obs, action = self.cfg, tensor(step.obs), tensor(step.action)
         weight = cfg.cql_alpha * self.log_factor.exp().item()
@@ -186,7 +186,7 @@ class CQLReference(SoftReference):
             step_down(self.factor_adam, -self.log_factor.exp() * cfg.cql_alpha * (self.gap - cfg.cql_target_gap))
         return errors.item()
 
-    def drawn(self, step: Step) -> list[tuple[Tensor, Tensor]]:
+    def drawn(self, step: Transitions) -> list[tuple[Tensor, Tensor]]:
         """Actions and log-densities, one after the other; each as an importance sample of the same integral."""
         rows, size = step.action.shape
         shape = (rows, self.cfg.cql_samples, size)
@@ -199,7 +199,7 @@ class CQLReference(SoftReference):
         return found
 
 
-def _cql_target(reference: SoftReference, step: Step, action: Tensor, entropy_cost: Tensor) -> Tensor:
+def _cql_target(reference: SoftReference, step: Transitions, action: Tensor, entropy_cost: Tensor) -> Tensor:
     least = reference.slow_critic(tensor(step.next_obs), action).squeeze(-1).amin(dim=0)
     return bootstrapped(step, least - entropy_cost if reference.cfg.backup_entropy else least)
 
@@ -207,7 +207,7 @@ def _cql_target(reference: SoftReference, step: Step, action: Tensor, entropy_co
 class TD3BCReference(DeterministicReference):
     """Fujimoto and Gu 2021: TD3 whose actor stays near the data."""
 
-    def actor_loss(self, step: Step) -> Tensor:
+    def actor_loss(self, step: Transitions) -> Tensor:
         obs = tensor(step.obs)
         action = self.actor(obs).tanh()
         value = self.critic(obs, action)[0]
@@ -224,7 +224,7 @@ class DiscreteCQLReference:
         self.slow = copy.deepcopy(self.network)
         self.adam = adam(self.network, self.cfg.learning_rate)
 
-    def update(self, step: Step) -> dict[str, float]:
+    def update(self, step: Transitions) -> dict[str, float]:
         cfg, next_obs, choice = self.cfg, tensor(step.next_obs), tensor(step.action)[:, None]
         with torch.no_grad():
             best = self.network(next_obs).argmax(dim=1, keepdim=True)

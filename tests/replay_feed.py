@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
+from rl_training.data.batches import Transitions
 from rl_training.data.replay import Replay
-from rl_training.types import SpaceInfo, Step
+from rl_training.types import ArrayKind, SpaceInfo, Step
 
 # What happens to one environment in one step. A row that is not real leaves the environment where it was; a cut comes
 # after a step that nothing was special about.
 EVENTS = ("go", "go", "terminated", "truncated", "both", "unreal", "cut")
 GAMMA = 0.9
+RECORDS = {"latent": ArrayKind((2,), "float32"), "visits": ArrayKind((), "int64")}
 
 
 @st.composite
@@ -38,6 +41,12 @@ class Transition:
     truncated: bool
     last: bool
     age: int
+    records: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the episode goes on in an unknown way: it was cut here."""
+        return self.last and not self.terminated and not self.truncated
 
 
 class Feed:
@@ -55,37 +64,38 @@ class Feed:
         return self.serial
 
     def play(self, events: Sequence[str], replay: Replay) -> tuple[set[int], set[int]]:
-        """One step of all environments, added to the replay; gives what can and what no longer can be drawn."""
-        rows = [self._row(env, event) for env, event in enumerate(events)]
-        columns = [np.stack([np.asarray(getattr(row, name)) for row in rows]) for name in ("obs", "action", "reward")]
-        next_obs, terminated, truncated = (
-            np.stack([np.asarray(getattr(row, name)) for row in rows])
-            for name in ("next_obs", "terminated", "truncated")
-        )
-        real = np.array([event != "unreal" for event in events])
-        change = replay.add(Step(*columns, next_obs, terminated, truncated, real))
-        cut = np.array([event == "cut" for event in events])
+        """One step of all environments, added to the replay; returns what can and what no longer can be drawn."""
+        step, cut = self.step(events)
+        change = replay.add(step)
         if cut.any():
             replay.cut(cut)
+        return set(change.ready.tolist()), set(change.gone.tolist())
+
+    def step(self, events: Sequence[str]) -> tuple[Step, np.ndarray]:
+        """One step of all environments, and which of them are cut afterwards."""
+        rows = [self._row(env, event) for env, event in enumerate(events)]
+        names = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
+        columns = [np.stack([np.asarray(getattr(row, name)) for row in rows]) for name in names]
+        records = {name: np.stack([row.records[name] for row in rows]) for name in RECORDS}
+        real = np.array([event != "unreal" for event in events])
         for env, event in enumerate(events):
             if event != "unreal":
                 self.stored[env].append(rows[env])
             if event not in ("go", "unreal"):
                 self.episodes[env] = [self._new_state()]
-        return set(change.ready.tolist()), set(change.gone.tolist())
+        return Step(*columns, real, records), np.array([event == "cut" for event in events])
 
     def _row(self, env: int, event: str) -> Transition:
         episode = self.episodes[env]
         obs = self.show(episode)
         if event == "unreal":
-            return Transition(obs * 0 + 77, 77, 77.0, obs * 0 + 78, True, True, True, 0)
+            return Transition(obs * 0 + 77, 77, 77.0, obs * 0 + 78, True, True, True, 0, records_of(77))
         age = len(episode) - 1
         episode.append(self._new_state())
         terminated, truncated = event in ("terminated", "both"), event in ("truncated", "both")
         reward = float(self.serial * 37 % 11 - 5)
-        return Transition(
-            obs, self.serial, reward, self.show(episode), terminated, truncated, event not in ("go",), age
-        )
+        records, last = records_of(self.serial), event != "go"
+        return Transition(obs, self.serial, reward, self.show(episode), terminated, truncated, last, age, records)
 
     def chain(self, env: int, number: int, n_step: int) -> list[Transition]:
         """At most `n_step` transitions that follow each other, by walking the list."""
@@ -97,22 +107,54 @@ class Feed:
         return found
 
 
-def check_chains(step: Step, chains: Sequence[Sequence[Transition]]) -> None:
-    """Compare a gathered batch with the chains that it should hold."""
+def records_of(serial: int) -> dict[str, Any]:
+    """The records of the step that led to a state."""
+    return {"latent": np.array([serial, -serial], np.float32), "visits": np.int64(serial)}
+
+
+def stored_slots(feed: Feed, positions: int) -> dict[int, tuple[int, int]]:
+    """For every slot of a plain replay that can be drawn: the environment, and which of its transitions is there."""
+    return {
+        number % positions * feed.num_envs + env: (env, number)
+        for env, stored in enumerate(feed.stored)
+        for number in range(max(0, len(stored) - positions), len(stored))
+    }
+
+
+def whole_stacks(feed: Feed, positions: int, stack: int) -> dict[int, tuple[int, int]]:
+    """For every slot whose frames are all still there: the environment, and which of its transitions it holds.
+
+    Each transition takes a place in an endless row of frames, and each end of an episode one more; the last
+    `positions` places are there, counting the frame of the newest successor.
+    """
+    found = {}
+    for env, stored in enumerate(feed.stored):
+        places, place = [], 0
+        for transition in stored:
+            places.append(place)
+            place += 2 if transition.last else 1
+        for number, (transition, place) in enumerate(zip(stored, places, strict=True)):
+            oldest_frame = place - min(transition.age, stack - 1)
+            if oldest_frame > places[-1] + 1 - positions:
+                found[place % positions * feed.num_envs + env] = (env, number)
+    return found
+
+
+def check_chains(batch: Transitions, chains: Sequence[Sequence[Transition]]) -> None:
+    """Compare a drawn batch with the chains that it should hold."""
     firsts, lasts = [chain[0] for chain in chains], [chain[-1] for chain in chains]
-    np.testing.assert_array_equal(step.obs, [first.obs for first in firsts])
-    np.testing.assert_array_equal(step.action, [first.action for first in firsts])
-    np.testing.assert_array_equal(step.next_obs, [last.next_obs for last in lasts])
-    np.testing.assert_array_equal(step.terminated, [last.terminated for last in lasts])
+    np.testing.assert_array_equal(batch.obs, [first.obs for first in firsts])
+    np.testing.assert_array_equal(batch.action, [first.action for first in firsts])
+    np.testing.assert_array_equal(batch.next_obs, [last.next_obs for last in lasts])
+    np.testing.assert_array_equal(batch.terminated, [last.terminated for last in lasts])
     # A cut is stored as a truncation.
     truncated = [last.truncated or (last.last and not last.terminated) for last in lasts]
-    np.testing.assert_array_equal(step.truncated, truncated)
+    np.testing.assert_array_equal(batch.truncated, truncated)
     rewards = [sum(GAMMA**k * transition.reward for k, transition in enumerate(chain)) for chain in chains]
-    np.testing.assert_allclose(step.reward, rewards, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(step.extras["discount"], [GAMMA ** len(chain) for chain in chains], rtol=1e-6)
-    assert step.real.all()
-    assert (step.reward.dtype, step.extras["discount"].dtype) == (np.float32, np.float32)
-    assert (step.terminated.dtype, step.truncated.dtype) == (np.bool_, np.bool_)
+    np.testing.assert_allclose(batch.reward, rewards, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(batch.discount, [GAMMA ** len(chain) for chain in chains], rtol=1e-6)
+    assert (batch.reward.dtype, batch.discount.dtype) == (np.float32, np.float32)
+    assert (batch.terminated.dtype, batch.truncated.dtype) == (np.bool_, np.bool_)
 
 
 def assert_uniform(draws: np.ndarray, slots: Sequence[int]) -> None:
@@ -140,10 +182,10 @@ def played(replay: Replay, feed: Feed, seed: int, steps: int) -> None:
         feed.play([EVENTS[k] for k in rng.integers(0, len(EVENTS), replay.num_envs)], replay)
 
 
-def copy_state(source: Replay, target: Replay) -> None:
-    """Bring a replay back as a checkpoint does."""
-    for name, array in target.memory.items():
-        array.load([chunk.copy() for chunk in source.memory[name].chunks()])
+def copy_state(source: Any, target: Any) -> None:
+    """Bring a replay or a sampler back as a checkpoint does."""
+    for name, array in target.arrays.items():
+        array.load([chunk.copy() for chunk in source.arrays[name].chunks()])
     target.load_state_dict(json.loads(json.dumps(source.state_dict())))
 
 

@@ -155,7 +155,7 @@ def memory_contents(checkpoint: Checkpoint) -> dict[str, list[torch.Tensor]]:
     """A copy of the large arrays that a checkpoint holds, chunk by chunk."""
     return {
         name: [torch.from_numpy(np.array(chunk)) for chunk in array.chunks()]
-        for name, array in checkpoint.memory.items()
+        for name, array in checkpoint.arrays.items()
     }
 
 

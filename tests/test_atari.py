@@ -284,7 +284,7 @@ def test_pong_learns_and_resumes_to_the_bit(tmp_path: Path) -> None:
     assert straight.algorithm.n_updates == 6
     assert (straight.metrics["episodes"], saved.meta["resume"]) == (2.0, "exact")
     resumed.load(saved)
-    assert resumed.exact
+    assert resumed.source.exact
     ends = [advanced(run, tmp_path / name, 48) for name, run in (("straight", straight), ("resumed", resumed))]
     assert straight.metrics["n_updates"] == 10.0
     assert checkpoint_differences(*ends) == []

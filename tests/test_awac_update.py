@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from conformance import CONTINUOUS, ENGINES, agent
-from off_policy_reference import assert_learns_like, flat, tensor, transitions
+from off_policy_reference import acted, assert_learns_like, flat, tensor, transitions
 from offline_reference import AWAC_METRICS, AWACReference, squashed_density
 from rl_training.algorithms.awac import SPEC, AWACConfig, awac_loss, awac_target, awac_weights
 from rl_training.algorithms.off_policy import Minibatch
+from rl_training.data.batches import Transitions
 from rl_training.experiment.config import ConfigError, load_config
-from rl_training.types import Step
 
 EACH_ENGINE = pytest.mark.parametrize("engine", ENGINES)
 
@@ -25,10 +25,8 @@ def awac(**settings: Any) -> Any:
     return agent("awac", CONTINUOUS, **({"learning_rate": 1e-2, "batch_size": 16, "tau": 0.3} | settings))
 
 
-def minibatch(step: Step) -> Minibatch:
-    return Minibatch(
-        step.obs, step.action, step.reward, step.next_obs, step.terminated, step.extras["discount"], weight=None
-    )
+def minibatch(step: Transitions) -> Minibatch:
+    return Minibatch(step.obs, step.action, step.reward, step.next_obs, step.terminated, step.discount, weight=None)
 
 
 # The target
@@ -70,7 +68,7 @@ def test_the_slow_critics_judge_the_next_action(engine: str) -> None:
     learner.learners["critic"].parameters.data.zero_()
     learner.batch_rng.bit_generator.state = state
     np.testing.assert_array_equal(awac_target(learner, mini), before)
-    learner.followers["critic"].parameters.data.zero_()
+    learner.followers["critic"].weights.data.zero_()
     np.testing.assert_array_equal(awac_target(learner, mini), mini.reward)
 
 
@@ -206,7 +204,7 @@ def test_the_policy_repeats_the_better_of_two_actions() -> None:
     batch = replace(batch, action=sides, reward=(sides[:, 0] > 0.0).astype(np.float32), terminated=np.ones(32, bool))
     for _ in range(400):
         metrics = learner.update(batch)
-    np.testing.assert_allclose(learner.act(batch.obs, explore=False).action, 0.5, atol=0.1)
+    np.testing.assert_allclose(acted(learner, batch.obs, explore=False), 0.5, atol=0.1)
     assert metrics["target_q_mean"] == 0.5
     assert metrics["effective_sample_size"] == pytest.approx(16.0, abs=1.0)
 

@@ -22,7 +22,7 @@ from rl_training import Callback, UserError, resume_training, train
 from rl_training.algorithms.a2c import SPEC as A2C_SPEC
 from rl_training.algorithms.ppo import SPEC as PPO_SPEC
 from rl_training.experiment import manager
-from rl_training.runtime import checkpoint as checkpoints
+from rl_training.runtime.checkpoints import checkpoint
 from rl_training.runtime.checkpoints.checkpoint import find_checkpoint
 from rl_training.types import Capabilities
 from run_helpers import Command, Pulled, PullPlug, Said, Walk, as_overrides, latest, tiny
@@ -274,11 +274,15 @@ def test_spaces_that_do_not_fit_are_one_line(
         ("iql", {"env_id": "CartPole-v1"}, ["cannot work with the discrete actions", "continuous ones; bc or cql can"]),
         ("dqn", {"env_id": "Pendulum-v1"}, ["cannot work with the continuous actions", "only with discrete ones"]),
         ("td3", {"tau": 2}, ["tau=2: must be at most 1"]),
-        ("dqn", {"model": "test_bad_input:ThreeNumbers"}, ["must give values [B, 2]", "it gave (2, 3)"]),
+        ("dqn", {"model": "test_bad_input:ThreeNumbers"}, ["must return values [B, 2]", "it returned (2, 3)"]),
         ("sac", {"model": "test_bad_input:ThreeNumbers"}, ["must have the modules 'actor' and 'critic'"]),
-        ("sac", {"model": "test_bad_input:WrongActor"}, ["actor(obs) must give [B, 2]", "it gave (2, 3)"]),
+        ("sac", {"model": "test_bad_input:WrongActor"}, ["actor(obs) must return [B, 2]", "it returned (2, 3)"]),
         ("td3", {"model": "test_bad_input:OneForBoth"}, ["'actor' and 'critic' must not share parameters"]),
-        ("ddpg", {"model": "test_bad_input:WrongCritic"}, ["critic(obs, action) must give [critics, B, 1]", "(2, 3)"]),
+        (
+            "ddpg",
+            {"model": "test_bad_input:WrongCritic"},
+            ["critic(obs, action) must return [critics, B, 1]", "(2, 3)"],
+        ),
     ],
 )
 def test_what_only_the_network_or_the_environment_can_tell_is_one_line(
@@ -437,7 +441,7 @@ def test_a_checkpoint_of_another_format_is_one_line(command: Command, tmp_path: 
     file = find_checkpoint(run) / "meta.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99}))
     for work in ("resume", "eval"):
-        refused(command(work, run), "has checkpoint format 99; this version of rl_training reads 1")
+        refused(command(work, run), "has checkpoint format 99; this version of rl_training reads 2")
 
 
 # The disk
@@ -618,7 +622,7 @@ def test_the_message_of_a_failed_write_names_the_checkpoint(tmp_path: Path, monk
 
     with pytest.raises(Pulled):
         train(tiny(vectorization="sync"), run_dir=tmp_path / "run", callbacks=[PullPlug(100)])
-    monkeypatch.setattr(checkpoints, "_contents", fails)
+    monkeypatch.setattr(checkpoint, "_contents", fails)
     with pytest.raises(UserError) as complaint:
         resume_training(tmp_path / "run")
     first, second = str(complaint.value).splitlines()
@@ -626,7 +630,7 @@ def test_the_message_of_a_failed_write_names_the_checkpoint(tmp_path: Path, monk
         "Disk quota exceeded"
     )
     assert second == f"The last good checkpoint is {tmp_path / 'run' / 'checkpoints' / 'step_96'}"
-    assert checkpoints.pointed(tmp_path / "run" / "checkpoints", "latest") is not None
+    assert checkpoint.pointed(tmp_path / "run" / "checkpoints", "latest") is not None
 
 
 # Numbers that are none
@@ -663,7 +667,7 @@ def test_nan_stops_with_the_step_and_the_name(where: str, command: Command, tmp_
     assert said.code == 2
     first, second = said.err.splitlines()
     assert first == (
-        f"error: the {where} of environment 0 is nan at step 123; training stopped before learning from it"
+        f"error: the {where} of environment 0 is nan at step 123; it must be finite (nothing was learned from it)"
     )
     assert second == f"The last good checkpoint is {kept.relative_to(tmp_path)}"
     assert latest(run).meta["step"] == 120

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from conformance import CONTINUOUS, DISCRETE, ENGINES, agent, built
-from off_policy_reference import MASKED, assert_same_weights, transitions, weights_of
+from off_policy_reference import MASKED, acted, assert_same_weights, rows_of, transitions, weights_of
 from offline_reference import ImitationReference, choice_cost, squared_error, squashed_density
 from rl_training.algorithms.bc import SPEC, BCConfig
 from rl_training.experiment.config import ConfigError, load_config
@@ -78,17 +78,17 @@ def taught(learner: Any, batch: Any, updates: int = 600) -> Any:
 def test_squares_lead_to_the_mean_of_the_actions() -> None:
     action = np.random.default_rng(0).uniform(-0.9, 0.3, (64, 2)).astype(np.float32)
     learner = taught(bc(batch_size=64), constant(CONTINUOUS, action))
-    found = learner.act(np.ones((1, 3), np.float32), explore=False).action
+    found = acted(learner, np.ones((1, 3), np.float32), explore=False)
     np.testing.assert_allclose(found[0], action.mean(axis=0), atol=2e-3)
-    np.testing.assert_array_equal(found, learner.act(np.ones((1, 3), np.float32), explore=True).action)
+    np.testing.assert_array_equal(found, acted(learner, np.ones((1, 3), np.float32), explore=True))
 
 
 def test_likelihood_leads_to_the_spread_of_the_actions_too() -> None:
     raw = np.random.default_rng(0).normal([0.4, -0.6], [0.2, 0.7], (512, 2))
     learner = taught(bc(loss="likelihood", batch_size=512), constant(CONTINUOUS, np.tanh(raw).astype(np.float32)))
     obs = np.ones((4000, 3), np.float32)
-    np.testing.assert_allclose(learner.act(obs, explore=False).action[0], np.tanh(raw.mean(axis=0)), atol=0.01)
-    drawn = np.arctanh(learner.act(obs, explore=True).action.clip(-0.999999, 0.999999))
+    np.testing.assert_allclose(acted(learner, obs, explore=False)[0], np.tanh(raw.mean(axis=0)), atol=0.01)
+    drawn = np.arctanh(acted(learner, obs, explore=True).clip(-0.999999, 0.999999))
     np.testing.assert_allclose(drawn.mean(axis=0), raw.mean(axis=0), atol=0.05)
     np.testing.assert_allclose(drawn.std(axis=0), raw.std(axis=0), rtol=0.06)
 
@@ -97,8 +97,8 @@ def test_choices_lead_to_their_shares() -> None:
     action = np.array([0] * 10 + [1] * 40 + [3] * 14)
     learner = taught(bc(DISCRETE, batch_size=64), constant(DISCRETE, action))
     obs = np.ones((5000, 3), np.float32)
-    assert (learner.act(obs, explore=False).action == 1).all()
-    shares = np.bincount(learner.act(obs, explore=True).action, minlength=4) / 5000
+    assert (acted(learner, obs, explore=False) == 1).all()
+    shares = np.bincount(acted(learner, obs, explore=True), minlength=4) / 5000
     np.testing.assert_allclose(shares, np.array([10, 40, 0, 14]) / 64, atol=0.03)
 
 
@@ -110,15 +110,11 @@ def test_forbidden_choices_are_neither_taken_nor_pushed(engine: str) -> None:
     masks = batch.obs[:, -4:].astype(bool)
     batch = replace(batch, action=masks.argmax(axis=1))
     for explore in (False, True):
-        assert masks[np.arange(200), learner.act(batch.obs, explore=explore).action].all()
+        assert masks[np.arange(200), acted(learner, batch.obs, explore=explore)].all()
     alone = masks.sum(axis=1) == 1
     assert alone.sum() > 5
-    part = replace(
-        batch, **{name: getattr(batch, name)[alone] for name in ("obs", "action", "reward", "next_obs", "terminated")}
-    )
-    part = replace(part, extras={"discount": batch.extras["discount"][alone]})
     before = weights_of(learner)["actor"]
-    assert learner.update(part)["loss"] == pytest.approx(0.0, abs=1e-6)
+    assert learner.update(rows_of(batch, alone))["loss"] == pytest.approx(0.0, abs=1e-6)
     assert torch.equal(weights_of(learner)["actor"], before), "where there is no choice there is nothing to learn"
 
 
@@ -132,7 +128,7 @@ def test_what_is_held_out_is_judged_by_the_same_loss_and_changes_nothing(engine:
     learner, batch = bc(info, engine=engine, **own), transitions(info, 16, 3)
     learner.observer.fit(batch.obs)
     before = weights_of(learner)["actor"]
-    judged = learner.judge(batch.obs, batch.action)
+    judged = learner.validation_loss(batch.obs, batch.action)
     assert torch.equal(weights_of(learner)["actor"], before)
     assert learner.update(batch)["loss"] == pytest.approx(judged, rel=1e-4)
 
@@ -161,7 +157,7 @@ def test_judging_does_not_draw_what_a_users_network_draws_to_learn(actions: str,
     run.advance()  # puts the network into its learning mode
     run.close()
     dataset, learner = run.loop.dataset, run.algorithm
-    assert learner.judge(dataset.obs, dataset.action) == learner.judge(dataset.obs, dataset.action)
+    assert learner.validation_loss(dataset.obs, dataset.action) == learner.validation_loss(dataset.obs, dataset.action)
 
 
 # Mistakes

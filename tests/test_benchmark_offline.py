@@ -64,7 +64,7 @@ def test_ours_makes_as_many_updates_as_it_is_asked_for(
     (run,) = runs
     assert (run.config.run.algo, run.algorithm.engine, run.algorithm.n_updates) == (name, "mlp", 0)
     told = hopper_data.random_transitions()
-    stored = run.loop.memory.replay.gather(np.arange(100), gamma=1.0)
+    stored = run.loop.data.memory.replay.gather(np.arange(100), gamma=1.0)
     np.testing.assert_allclose(stored.obs, told["observations"])
     np.testing.assert_allclose(stored.action, told["actions"], atol=1e-6)
     assert advance(2) == run.algorithm.n_updates == 2

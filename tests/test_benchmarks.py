@@ -114,10 +114,11 @@ def test_record_has_every_slice_and_the_ratios() -> None:
 
 def test_sides_take_turns_after_their_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[str, int]] = []
+    sources: dict[str, Path | None] = {"ours": None, "sb3": Path("src")}
 
     class FakeSide:
-        def __init__(self, work: str, name: str, threads: int, folder: Path) -> None:
-            assert (work, threads) == ("some_work", 3)
+        def __init__(self, work: str, name: str, threads: int, folder: Path, src: Path | None) -> None:
+            assert (work, threads, src) == ("some_work", 3, sources[name])
             self.name = name
 
         def advance(self, count: int) -> Any:
@@ -131,7 +132,7 @@ def test_sides_take_turns_after_their_warm_up(monkeypatch: pytest.MonkeyPatch) -
             calls.append((f"{self.name} ends", 0))
 
     monkeypatch.setattr(speed, "Side", FakeSide)
-    slices = speed.measure("some_work", ["ours", "sb3"], 10, rounds=2, threads=3)
+    slices = speed.measure("some_work", sources, 10, rounds=2, threads=3)
     warm_up, turn = [("ours", 10), ("sb3", 10)], [("ours", 10), ("sb3", 10)]
     assert calls == [*warm_up, *turn, *turn, ("sb3 ends", 0), ("ours ends", 0)]
     # The warm-up, calls 1 and 2, is in no result.
@@ -153,7 +154,7 @@ def test_slice_counts_what_was_done_and_both_clocks() -> None:
 def test_missing_peer_is_said_plainly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(speed.PEERS, "sb3", works.Peer("no_such_module", "no-such-package"))
     work = works.WORKS["ppo_cartpole"]
-    assert speed.choose_peers(work, None) == []
+    assert speed.choose_sides(work, None, None) == {"ours": None}
     assert capsys.readouterr().err.splitlines() == [
         "sb3 does not take part: no-such-package is not installed (pip install -r benchmarks/requirements.txt)",
         "ours is measured alone",
@@ -178,6 +179,7 @@ def test_peer_without_an_entry_is_said_plainly(capsys: pytest.CaptureFixture[str
         ("ppo_cartpole --peers sb4", "'sb4' is unknown (known: sb3"),
         ("ppo_cartpole --rounds 0", "--rounds: invalid"),
         ("ppo_cartpole --threads 0", "--threads: invalid"),
+        ("ppo_cartpole --against nowhere", "--against nowhere: holds no rl_training; give the src folder"),
         ("ppo_cartpole --json nowhere/file.json", "nowhere/file.json: there is no such folder"),
     ],
 )
@@ -279,6 +281,7 @@ def test_tiny_run_of_ours_alone(tmp_path: Path) -> None:
 
 def test_readme_names_works_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "find_spec", lambda module: module)  # whatever is installed here
+    monkeypatch.setattr(speed.Path, "is_dir", lambda path: True)  # and whatever is checked out beside it
     commands = re.findall(r"python benchmarks/speed\.py (.*)$", README, flags=re.MULTILINE)
     assert len(commands) >= len(works.WORKS)
     named = {speed.parse(shlex.split(command)).work for command in commands if "--list" not in command}

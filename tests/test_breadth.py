@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conformance import chosen
 from rl_training import A2C, PPO, UserError
 from rl_training.models.actor_critic_engine import _forbid
 from rl_training.models.encoders import DictEncoder, NatureCNN
@@ -101,7 +102,7 @@ def test_normalising_dict_observations_scales_numbers_and_leaves_images_and_mask
     run.start()
     run.advance()
     algorithm: Any = run.algorithm
-    rows = run.loop.collector.obs  # type: ignore[attr-defined]
+    rows = run.source.collector.obs  # type: ignore[attr-defined]
     scaled = algorithm.observer.scaled(rows)
     before, after = algorithm.observer.arrays(rows), algorithm.observer.arrays(scaled)
     assert not np.array_equal(before["numbers"], after["numbers"])
@@ -208,19 +209,19 @@ class NoisyNetwork(torch.nn.Module):
         return out[:, :3], out[:, 3]
 
 
-def test_acting_and_judging_leave_dropout_and_batch_statistics_alone() -> None:
+def test_acting_and_evaluation_leave_dropout_and_batch_statistics_alone() -> None:
     run = build(tiny_config("ppo", model="tests.test_breadth:NoisyNetwork"))
     run.start()
     run.advance()
-    before = {name: tensor.clone() for name, tensor in run.algorithm.policy_state().items()}
-    obs = run.loop.collector.obs  # type: ignore[attr-defined]
-    first, second = (run.algorithm.act(obs, explore=False).action for _ in range(2))
+    before = {name: tensor.clone() for name, tensor in run.algorithm.policy.policy_state().items()}
+    obs = run.source.collector.obs  # type: ignore[attr-defined]
+    first, second = (chosen(run.algorithm, obs, explore=False).action for _ in range(2))
     assert run.evaluate(2) == run.evaluate(2)
     np.testing.assert_array_equal(first, second)
-    after = run.algorithm.policy_state()
+    after = run.algorithm.policy.policy_state()
     assert all(torch.equal(before[name], after[name]) for name in before)
     run.advance()
-    moved = run.algorithm.policy_state()["network.layers.0.running_mean"]
+    moved = run.algorithm.policy.policy_state()["network.layers.0.running_mean"]
     assert not torch.equal(before["network.layers.0.running_mean"], moved), "an update does move them"
     run.close()
 
@@ -247,7 +248,7 @@ class OneOutput(NoisyNetwork):
 )
 def test_a_network_whose_outputs_do_not_fit_the_actions_is_refused(name: str, gave: str) -> None:
     with pytest.raises(
-        UserError, match=rf"policy parameters \[B, 3\] and values \[B\]; for a batch of 2 it gave {gave}"
+        UserError, match=rf"policy parameters \[B, 3\] and values \[B\]; for a batch of 2 it returned {gave}"
     ):
         build(tiny_config("ppo", model=f"tests.test_breadth:{name}"))
 
@@ -377,15 +378,15 @@ def test_state_dependent_noise_is_held_and_drawn_as_asked() -> None:
     run = build(config)
     run.start()
     algorithm: Any = run.algorithm
-    obs = run.loop.collector.obs  # type: ignore[attr-defined]
-    carry, actions = None, []
+    obs = run.source.collector.obs  # type: ignore[attr-defined]
+    carry, actions, rng = None, [], np.random.default_rng(0)
     for _ in range(6):
-        act = algorithm.act(obs, carry, explore=True)
+        act = chosen(algorithm, obs, carry, rng=rng)
         carry = act.carry
         actions.append(act.action)
-        params = algorithm._forward(obs)[0]
+        params = algorithm.policy.acting.outputs(algorithm.observer.scaled(obs))[0]
         exact = algorithm.distribution.log_prob(torch.from_numpy(params), torch.from_numpy(act.action)).numpy()
-        np.testing.assert_allclose(act.extras["log_prob"], exact, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(act.records["log_prob"], exact, rtol=1e-4, atol=1e-5)
     run.close()
     for i, j, same in ((0, 1, True), (1, 2, True), (2, 3, False), (3, 4, True), (4, 5, True)):
         assert np.array_equal(actions[i], actions[j]) == same
@@ -396,9 +397,9 @@ def test_the_noise_of_many_draws_has_the_stated_deviation() -> None:
     run = build(config)
     run.start()
     algorithm: Any = run.algorithm
-    obs = np.tile(run.loop.collector.obs[:1], (2000, 1))  # type: ignore[attr-defined]
-    params = algorithm._forward(obs)[0]
-    action = algorithm.act(obs, explore=True).action
+    obs = np.tile(run.source.collector.obs[:1], (2000, 1))  # type: ignore[attr-defined]
+    params = algorithm.policy.acting.outputs(algorithm.observer.scaled(obs))[0]
+    action = chosen(algorithm, obs).action
     run.close()
     noise = (action - params[:, :2]) / np.exp(params[:, 2:])
     assert np.abs(noise.mean(axis=0)).max() < 0.08
@@ -409,7 +410,7 @@ def test_the_noise_of_many_draws_has_the_stated_deviation() -> None:
     ("settings_", "message"),
     [
         ({"use_sde": True}, "continuous"),
-        ({"use_sde": True, "model": "rl_training.testing:LinearActorCritic"}, "own network"),
+        ({"use_sde": True, "model": "rl_training.testing:LinearActorCritic"}, "default network"),
     ],
 )
 def test_state_dependent_noise_where_it_cannot_be(settings_: dict[str, Any], message: str) -> None:

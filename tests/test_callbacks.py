@@ -13,7 +13,7 @@ from rl_training import PPO, Callback, UserError, resume_training, train
 from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import REGISTRY
 from rl_training.experiment.settings import EarlyStoppingRule
-from rl_training.runtime import run as run_module
+from rl_training.runtime import clock as clock_module
 from rl_training.runtime.callbacks import EarlyStopping, Evaluate, Log, Save, crossed
 from rl_training.runtime.evaluate import Evaluation
 from rl_training.runtime.train import build
@@ -474,13 +474,13 @@ def test_the_clock_counts_training_and_not_the_time_between(monkeypatch: pytest.
             return self.now
 
     clock = Clock()
-    monkeypatch.setattr(run_module, "time", clock)
+    monkeypatch.setattr(clock_module, "time", clock)
     run = build(load_config(STEADY))
     for start, stop in ((110.0, 115.0), (200.0, 207.0)):
         clock.now = start
-        run.start_clock()
+        run.clock.start()
         clock.now = stop
-        run.stop_clock()
+        run.clock.stop()
     clock.now = 300.0
     run.close()
-    assert run.seconds == 12.0
+    assert run.clock.seconds == 12.0

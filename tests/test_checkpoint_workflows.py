@@ -1,4 +1,4 @@
-"""What a checkpoint holds, how it is found, judged and refused."""
+"""What a checkpoint holds, how it is found, evaluated and refused."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ import torch
 from safetensors.torch import load_file
 
 from conformance import OFF_POLICY, OFFLINE
-from rl_training import Callback, UserError, evaluate_checkpoint, resume_training, train
+from rl_training import PPO, Callback, UserError, evaluate_checkpoint, resume_training, train
 from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import REGISTRY
-from rl_training.runtime import checkpoint as checkpoints
 from rl_training.runtime.checkpoints.checkpoint import (
     FORMAT_VERSION,
     find_checkpoint,
     read_checkpoint,
     write_checkpoint,
 )
+from rl_training.runtime.datasets import Behaviour, collect
 from rl_training.runtime.train import build
 from run_helpers import (
     Pulled,
@@ -308,6 +308,17 @@ def test_code_in_a_checkpoint_is_refused_and_does_not_run(
     assert (tmp_path / "trace").exists()
 
 
+def test_a_checkpoint_of_the_first_format_is_refused_by_one_line(copied: Path) -> None:
+    path = find_checkpoint(copied)
+    meta = json.loads((path / "meta.json").read_text()) | {"format": 1}
+    (path / "meta.json").write_text(json.dumps(meta))
+    refused = f"{str(path)!r}: has checkpoint format 1; this version of rl_training reads 2"
+    for work in (resume_training, evaluate_checkpoint, PPO.load, lambda run: collect(None, [Behaviour(run)], steps=3)):
+        with pytest.raises(UserError) as caught:
+            work(copied)
+        assert str(caught.value) == refused
+
+
 @pytest.mark.parametrize("version", [FORMAT_VERSION - 1, FORMAT_VERSION + 1, "7b"])
 def test_another_format_is_refused_by_name(version: Any, copied: Path) -> None:
     path = find_checkpoint(copied)
@@ -348,7 +359,7 @@ def test_a_run_whose_latest_checkpoint_lost_its_description_falls_back(copied: P
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"format": 1}', "is not a checkpoint of rl_training"),
+        (f'{{"format": {FORMAT_VERSION}}}', "is not a checkpoint of rl_training"),
         ("[1, 2]", "is not a checkpoint of rl_training"),
         ('{"model": "something else"}', "is not a checkpoint of rl_training"),
     ],
@@ -448,7 +459,7 @@ class StatefulWalk(Walk):
 def test_what_could_not_be_loaded_again_is_refused_when_it_is_saved(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"state\.callbacks\.RemembersAnObject\.0\.seen: .*cannot hold a set"):
         train(tiny(), run_dir=tmp_path / "run", callbacks=[RemembersAnObject()])
-    with pytest.raises(UserError, match=r"envs\.keeper\.own\[0\]\.generator: .*cannot hold a Generator"):
+    with pytest.raises(UserError, match=r"envs\.actor\.keeper\.own\[0\]\.generator: .*cannot hold a Generator"):
         train(tiny(env_id="test_checkpoint_workflows:StatefulWalk"), run_dir=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
@@ -474,8 +485,8 @@ def test_files_are_synced_before_the_rename(finished: Path, tmp_path: Path, monk
         happened.append("rename")
         real_rename(source, target)
 
-    monkeypatch.setattr(checkpoints.os, "fsync", fsync)
-    monkeypatch.setattr(checkpoints.os, "rename", rename)
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "rename", rename)
     write_checkpoint(tmp_path / "step_1", latest(finished))
     before = happened[: happened.index("rename")]
     assert set(before) >= FILES
@@ -507,7 +518,7 @@ def test_environments_are_never_pickled(tmp_path: Path, monkeypatch: pytest.Monk
 def test_two_processes_never_train_one_run(tmp_path: Path) -> None:
     run = build(load_config(tiny()))
     run.start()
-    run.open_folder(tmp_path / "run")
+    run.archive.open(run, tmp_path / "run")
     try:
         with pytest.raises(UserError, match=f"is being trained by process {os.getpid()}"):
             resume_training(tmp_path / "run")

@@ -118,7 +118,7 @@ def test_quiet_shows_the_result_only(command: Command) -> None:
 def test_the_size_of_the_replay_is_said_before_it_is_taken(command: Command, tmp_path: Path) -> None:
     small = ["num_envs=2", "buffer_size=1000", "learning_starts=8", "hidden_sizes=[8]", "eval_episodes=1"]
     train_it = ["train", "sac", "env_id=Pendulum-v1", *small, "time_limit=4", "total_timesteps=12"]
-    line = "the replay of 1000 transitions takes up to 39.1 KiB of memory\n"
+    line = "the replay of 1000 transitions takes up to 39.1 KiB of RAM\n"
     assert command(*train_it).err.startswith(line)
     assert command(*train_it, "--seeds", "1,2").err.count(line) == 2
     assert command(*train_it, "--quiet").err == ""
@@ -333,7 +333,7 @@ def test_an_interruption_is_130(name: str, command: Command, tmp_path: Path) -> 
     said = command("train", "ppo/cartpole", *SMALL, f"callbacks=[test_cli:{name}]")
     assert said.code == 130
     run_dir = only_run(tmp_path / "runs").relative_to(tmp_path)
-    assert f"interrupted; go on with: rl-training resume {run_dir}" in said.err
+    assert f"interrupted; continue with: rl-training resume {run_dir}" in said.err
     assert latest(run_dir).state["trainer"]["stop_reason"] == "interrupted"
     assert command("resume", run_dir, "callbacks=[]").code == 0
 

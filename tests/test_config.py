@@ -284,7 +284,7 @@ def test_mistakes_in_a_rule_are_named_by_their_place(rule: dict[str, Any], compl
 
 def test_early_stopping_needs_evaluations() -> None:
     assert problems_of(PPO | {"early_stopping": {"patience": 3}}) == [
-        "early_stopping is looked at after evaluations: give eval_interval too"
+        "early_stopping is checked after evaluations: give eval_interval too"
     ]
 
 

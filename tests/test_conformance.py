@@ -29,6 +29,7 @@ from conformance import (
     TwoSteps,
     Walk,
     built,
+    chosen,
     in_mode,
     known_settings,
     limited,
@@ -37,12 +38,13 @@ from conformance import (
     values,
     walking_action,
 )
+from rl_training.data.memory import ReplayMemory
 from rl_training.data.rollout import Rollout
 from rl_training.experiment.registry import REGISTRY, capable
 from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.envs.make import SavableCartPole, describe_spaces
 from rl_training.runtime.train import Run
-from rl_training.types import Act, Step
+from rl_training.types import ArrayKind, Step
 
 EVERY_VALUED = pytest.mark.parametrize("algo", VALUED)
 EVERY_ON_POLICY = pytest.mark.parametrize("algo", ON_POLICY)
@@ -112,11 +114,11 @@ def assert_bootstrapped_from_the_final_observation(run: Any) -> None:
     first, second, third = values(run, np.eye(4)[:3])
     assert second == pytest.approx(1.0, abs=0.02)
     assert third == pytest.approx(5.0, abs=0.02)
-    # 4.5 from the reset observation, 0 from the observation before the action, 0 if it counted as an end. What who
-    # remembers thinks of B after A is not what it thinks of B at first: an episode that goes on from there has no end.
+    # 4.5 from the reset observation, 0 from the observation before the action, 0 if it counted as an end. A
+    # recurrent policy values B after A in another way than B at first: an episode that goes on from there has no end.
     after = values(run, np.eye(4)[:2], in_a_row=True)[1]
     assert first == pytest.approx(GAMMA * after, abs=0.02)
-    assert run.algorithm.recurrent or after == pytest.approx(second)
+    assert run.algorithm.policy.recurrent or after == pytest.approx(second)
 
 
 @EVERY_VALUED_IN_EVERY_MODE
@@ -150,7 +152,7 @@ def test_fresh_experience_beside_a_dataset_has_the_same_values(algo: str) -> Non
 @pytest.mark.parametrize(
     "algo", sorted({*VALUED} & {*capable("vector", "discrete")} & {*capable("vector", "continuous")})
 )
-def test_who_takes_numbers_as_well_as_choices_has_the_same_values_of_them(algo: str) -> None:
+def test_values_are_the_same_with_continuous_actions(algo: str) -> None:
     assert_bootstrapped_from_the_final_observation(taught(algo, lambda: AnyNumber(CutShort())))
 
 
@@ -216,7 +218,7 @@ def test_a_bandit_is_solved(algo: str) -> None:
     settings = {"learning_rate": 0.02, "n_steps": 16, "max_grad_norm": 1.0, "ent_coef": 0.01}
     settings |= {"learning_starts": 100, "train_every": 4, "updates_per_step": 1.0, **DATA.get(algo, {})}
     run = trained(algo, Bandit, total_timesteps=STEPS[algo], num_envs=4, **known_settings(algo, settings))
-    assert run.algorithm.act(np.ones((1, 1), np.float32), explore=False).action.tolist() == [2]
+    assert chosen(run.algorithm, np.ones((1, 1), np.float32), explore=False).action.tolist() == [2]
     assert run.eval_metrics["eval_return_mean"] == 1.0
     if run.config.loop.collects:
         assert run.metrics["episode_return_mean"] > 0.9
@@ -228,7 +230,8 @@ def test_a_continuous_bandit_is_solved_in_the_environments_own_units(algo: str) 
     settings = BANDIT[REGISTRY[algo].family] | DATA.get(algo, {})
     run = trained(algo, ContinuousBandit, **base | known_settings(algo, settings))
     # 4 in [-2, 6] is 0.5 in [-1, 1].
-    assert run.algorithm.act(np.ones((1, 1), np.float32), explore=False).action[0, 0] == pytest.approx(0.5, abs=0.06)
+    action = chosen(run.algorithm, np.ones((1, 1), np.float32), explore=False).action
+    assert action[0, 0] == pytest.approx(0.5, abs=0.06)
     assert run.eval_metrics["eval_return_mean"] > -0.004
 
 
@@ -314,19 +317,17 @@ def test_reported_episodes_are_whole_and_raw(mode: AutoresetMode) -> None:
 @EVERY_MODE
 def test_the_rollout_knows_the_true_successor_of_every_step_in_every_mode(mode: AutoresetMode) -> None:
     collector = collector_of(in_mode(Walk, mode, numbered=True)(3))
-    rollout = Rollout(40, 3, collector.info)
+    rollout = Rollout(40, 3, collector.info, {"value": ArrayKind((), "float32")})
     successors = np.zeros((40, 3))
 
     def worth(obs: np.ndarray) -> np.ndarray:
         return (obs @ np.array([1e3, 1e1, 1e0, 1e-1])).astype(np.float32)
 
     for t in range(40):
-        action = walking_action(collector.obs)
-        act = Act(action, extras={"value": worth(collector.obs)})
-        step = collector.step(action)
-        rollout.add(step, act)
+        step = collector.step(walking_action(collector.obs), {"value": worth(collector.obs)})
+        rollout.add(step)
         successors[t] = worth(step.next_obs)
-    found = rollout.next_values(rollout.extras["value"], worth(rollout.bootstrap_obs()))
+    found = rollout.next_values(rollout.records["value"], worth(rollout.bootstrap_obs()))
     bootstraps = rollout.real & ~rollout.terminated
     assert (bootstraps & rollout.truncated).any()
     np.testing.assert_allclose(found[bootstraps], successors[bootstraps], rtol=1e-6)
@@ -371,7 +372,7 @@ def learned_rewards(run: Run) -> np.ndarray:
     run.close()
     if hasattr(loop, "rollout"):
         return loop.rollout.reward
-    replay = loop.replay if run.config.loop.collects else loop.memory.replay
+    replay = (loop.memory if isinstance(loop.memory, ReplayMemory) else loop.data.memory).replay
     return replay.gather(np.arange(len(replay)), gamma=1.0).reward
 
 
@@ -389,7 +390,7 @@ def test_rewards_reach_learning_as_they_are_unless_a_transform_is_asked_for(algo
 def test_seeds_differ_between_environments_and_repeat_between_runs(env_id: str, vectorization: str) -> None:
     def first_observations(seed: int) -> np.ndarray:
         run = built("ppo", None, env_id=env_id, vectorization=vectorization, num_envs=4, seed=seed)
-        shown = run.loop.collector.obs.copy()
+        shown = run.source.collector.obs.copy()
         run.close()
         return shown
 
@@ -403,23 +404,23 @@ def test_every_episode_of_an_environment_starts_from_another_seed() -> None:
     run = built("ppo", None, env_id="Pendulum-v1", time_limit=2, num_envs=2, n_steps=20)
     starts = set()
     for _ in range(20):
-        step = run.loop.collector.step(np.zeros((2, 1), np.float32))
+        step = run.source.collector.step(np.zeros((2, 1), np.float32))
         if step.truncated.any():
-            starts |= {tuple(row) for row in run.loop.collector.obs.tolist()}
+            starts |= {tuple(row) for row in run.source.collector.obs.tolist()}
     assert len(starts) == 20
     run.close()
 
 
-def test_judging_uses_environments_and_seeds_of_its_own() -> None:
+def test_evaluation_uses_environments_and_seeds_of_its_own() -> None:
     run = built("ppo", None, env_id="Pendulum-v1", time_limit=3, num_envs=2, total_timesteps=1000)
-    shown = run.loop.collector.obs.copy()
+    shown = run.source.collector.obs.copy()
     streams = {name: stream.bit_generator.state for name, stream in run.streams.items()}
     first = run.evaluate(4)
-    np.testing.assert_array_equal(run.loop.collector.obs, shown)
+    np.testing.assert_array_equal(run.source.collector.obs, shown)
     assert {name: stream.bit_generator.state for name, stream in run.streams.items()} == streams
     run.close()
     other = built("ppo", None, env_id="Pendulum-v1", time_limit=3, num_envs=2, total_timesteps=1000, seed=1)
-    other.algorithm.load_policy_state(run.algorithm.policy_state())
+    other.algorithm.policy.load_policy_state(run.algorithm.policy.policy_state())
     assert other.evaluate(4) == first
     other.close()
 
@@ -436,9 +437,9 @@ def test_the_number_of_updates_does_not_depend_on_how_many_environments_share_th
 
 def test_actions_are_scaled_to_the_environments_bounds_once() -> None:
     run = built("ppo", ContinuousBandit, num_envs=3)
-    run.loop.collector.step(np.array([[-1.0], [0.0], [1.0]], np.float32))
-    run.loop.collector.step(np.array([[-7.0], [0.5], [7.0]], np.float32))
-    received = [env.unwrapped.received for env in run.loop.collector.envs.envs]
+    run.source.collector.step(np.array([[-1.0], [0.0], [1.0]], np.float32))
+    run.source.collector.step(np.array([[-7.0], [0.5], [7.0]], np.float32))
+    received = [env.unwrapped.received for env in run.source.collector.envs.envs]
     assert received == [[-2.0, -2.0], [2.0, 4.0], [6.0, 6.0]]
     run.close()
 

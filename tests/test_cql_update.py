@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from conformance import CONTINUOUS, DISCRETE, ENGINES, agent, boxed
-from off_policy_reference import MASKED, assert_same_weights, tensor, transitions, weights_of
+from off_policy_reference import MASKED, acted, assert_same_weights, tensor, transitions, weights_of
 from offline_reference import CQLReference, DiscreteCQLReference
 from rl_training.algorithms.cql import SPEC, CQLConfig, draw_actions
 from rl_training.algorithms.off_policy import Minibatch
-from rl_training.algorithms.parts.discrete_q import choice_gap
+from rl_training.algorithms.parts.discrete_q import discrete_gap
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.ops.distributions import squashed_log_prob
 from rl_training.ops.value import conservative_gap
@@ -33,9 +33,7 @@ def cql(info: SpaceInfo = CONTINUOUS, **settings: Any) -> Any:
 
 
 def minibatch(step: Any) -> Minibatch:
-    return Minibatch(
-        step.obs, step.action, step.reward, step.next_obs, step.terminated, step.extras["discount"], weight=None
-    )
+    return Minibatch(step.obs, step.action, step.reward, step.next_obs, step.terminated, step.discount, weight=None)
 
 
 # The gap
@@ -181,7 +179,9 @@ def test_updates_equal_a_plain_reference_in_torch(engine: str, settings: dict[st
 
 
 def test_critics_and_policy_are_asked_once_for_all_samples() -> None:
-    """The fit is one call of the critics, the climb another; the policy is asked at s and s' however many it draws."""
+    """The fit is one call of the critics, the actor's step another; the policy is called at s and s' once, however many
+    actions are drawn.
+    """
     learner = cql(engine="autograd", cql_samples=7)
     asked: list[tuple[str, int]] = []
     for name in ("actor", "critic"):
@@ -194,8 +194,8 @@ def test_critics_and_policy_are_asked_once_for_all_samples() -> None:
 
 def test_the_engine_goes_through_the_critics_once_for_each_block_of_states() -> None:
     learner, asked = cql(cql_samples=7), []
-    forward = learner.critics._engine.forward
-    learner.critics._engine.forward = lambda x: asked.append(len(x)) or forward(x)
+    forward = learner.critics._mlps.forward
+    learner.critics._mlps.forward = lambda x: asked.append(len(x)) or forward(x)
     learner.set_hyperparameters(batch_size=40)
     learner.update(transitions(CONTINUOUS, 40))
     assert asked == [32 * 22, 8 * 22, 40]
@@ -237,7 +237,7 @@ def test_the_factor_brings_the_gap_to_its_target() -> None:
 def test_the_gap_of_choices_worked_by_hand() -> None:
     values, choice = torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.0, 2.0]]), torch.tensor([1, 2])
     expected = (math.log(3.0) + math.log(math.e + 1.0 + math.e**2) - 2.0) / 2.0
-    assert choice_gap(values, choice).item() == pytest.approx(expected)
+    assert discrete_gap(values, choice).item() == pytest.approx(expected)
 
 
 @EACH_ENGINE
@@ -283,7 +283,7 @@ def test_choices_that_the_data_does_not_have_are_not_made(engine: str) -> None:
         action = np.arange(32) % 2
         reward = np.where(action == 0, 1.0, 0.8).astype(np.float32)
         learner.update(replace(batch, action=action, reward=reward, terminated=np.ones(32, bool)))
-    values = learner.values.online(transitions(DISCRETE, 64, 999).obs)
+    values = learner.q.online(transitions(DISCRETE, 64, 999).obs)
     assert (values[:, 2:].max(axis=1) < values[:, :2].min(axis=1) - 0.2).mean() > 0.9
 
 
@@ -292,7 +292,7 @@ def test_forbidden_choices_are_neither_made_nor_bootstrapped_from() -> None:
     batch = transitions(MASKED, 100)
     masks = batch.obs[:, -4:].astype(bool)
     for explore in (False, True):
-        assert masks[np.arange(100), learner.act(batch.obs, explore=explore).action].all()
+        assert masks[np.arange(100), acted(learner, batch.obs, explore=explore)].all()
 
 
 # What is reported, and mistakes
@@ -337,5 +337,5 @@ def test_the_spec_says_what_cql_is() -> None:
 
 
 def test_an_entropy_coefficient_of_choices_is_refused() -> None:
-    with pytest.raises(UserError, match=r"ent_coef=0\.2: choices have no entropy"):
+    with pytest.raises(UserError, match=r"ent_coef=0\.2: has no effect on discrete actions"):
         cql(DISCRETE, ent_coef=0.2)

@@ -222,7 +222,7 @@ WITHOUT_FLAGS = flat_layout(ladder_episodes(), "terminals", "timeouts")
         (
             dones_layout(ladder_episodes()),
             {},
-            "terminal: the task was over.*timeout: a time limit.*auto: episodes as long",
+            "terminal: the episode ended in a terminal.*timeout: a time limit.*auto: episodes as long",
         ),
         (starts_layout(ladder_episodes()), {}, "not why: give done_means"),
         (dones_layout(ladder_episodes()), {"done_means": "auto"}, "done_means=auto: needs the time limit"),
@@ -429,10 +429,10 @@ def test_observations_take_the_kind_of_the_environment() -> None:
         (acting([0, 1]), replace(choosing((2,), (0,)), obs_shape=(3,)), "auto", r"shape \(2,\), .* environment \(3,\)"),
         (acting([0, 1]), ladder_spaces(), "deg", "action_units='deg': must be one of auto, environment, clipped"),
         (acting([[0.0, 1.0], [0.0, 1.0]]), ladder_spaces(), "auto", r"actions have shape \(2,\), .* \(1,\)"),
-        (acting([0, 3, 1]), choosing((3,), (0,)), "auto", r"row 1 is 3, .* 1 of 3: outside .*\(0 to 2\)"),
-        (acting([1, 0]), choosing((3,), (1,)), "auto", r"row 1 is 0, .*\(1 to 3\)"),
+        (acting([0, 3, 1]), choosing((3,), (0,)), "auto", r"row 1 is 3; .*allows 0 to 2 \(1 of 3 actions are outside"),
+        (acting([1, 0]), choosing((3,), (1,)), "auto", r"row 1 is 0; .*allows 1 to 3 \("),
         (acting([0.0, 0.5]), choosing((3,), (0,)), "auto", "row 1 is 0.5; a whole number"),
-        (acting([[1, 5], [2, 7]]), choosing((2, 3), (1, 4)), "auto", r"row 1 is \[2 7\], .*\(1 to 2, 4 to 6\)"),
+        (acting([[1, 5], [2, 7]]), choosing((2, 3), (1, 4)), "auto", r"row 1 is \[2 7\]; .*allows 1 to 2, 4 to 6 \("),
         (acting([[0, 1], [1, 0]]), choosing((2,), (0,)), "auto", r"actions have shape \(2,\), .* \(\)"),
     ],
 )
@@ -445,5 +445,5 @@ def test_what_does_not_fit_the_environment_is_refused(
 
 def test_observations_that_are_no_bytes_do_not_become_some() -> None:
     dataset = replace(acting([0, 1]), obs=np.array([[0.0, 0.5], [0.0, 1.0]], np.float32))
-    with pytest.raises(UserError, match="no bytes"):
+    with pytest.raises(UserError, match="are float32; those of the environment are bytes"):
         fit_dataset(dataset, replace(choosing((2,), (0,)), obs_dtype="uint8"))

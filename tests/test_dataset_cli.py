@@ -95,7 +95,7 @@ PENDULUM = ("--env", "Pendulum-v1", "--random", "--steps", "9")
     [
         (("x.txt", *PENDULUM), "'x.txt': must end with .npz, or be a Minari id such as pendulum/medium-v0"),
         (("no/folder.npz", *PENDULUM), "'no/folder.npz': there is no folder 'no'"),
-        (("x.npz", "--env", "Pendulum-v1", "--steps", "9"), "nobody acts"),
+        (("x.npz", "--env", "Pendulum-v1", "--steps", "9"), "there is no policy to act"),
         (("x.npz", "--random", "--steps", "9"), "env_id: is missing"),
         (("x.npz", *PENDULUM, "--episodes", "2"), "steps=9, episodes=2: give one of them"),
         (("x.npz", "--env", "Pendulum-v1", "--random"), "give one of them"),
@@ -116,7 +116,7 @@ def test_mistakes_in_collect_are_one_line(
 def test_an_id_that_is_taken_is_refused_before_anybody_acts(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     assert command("dataset", "collect", "random-v0", *PENDULUM).code == 0
     monkeypatch.setattr("rl_training.runtime.datasets.collect", None)
-    refused(command("dataset", "collect", "random-v0", *PENDULUM), "'random-v0': is already there")
+    refused(command("dataset", "collect", "random-v0", *PENDULUM), "'random-v0': already exists")
 
 
 # inspect
@@ -254,7 +254,7 @@ def test_mistakes_in_convert_are_one_line(command: Command, tmp_path: Path) -> N
     refused(command("dataset", "convert", "ladder.npz", "ladder-v0", "--env", "Pendulum-v1"), "shape (2,)")
     refused(command("dataset", "convert", "starts.npz", "x.npz"), "give done_means")
     units = command("dataset", "convert", "ladder.npz", "x.npz", "--action-units", "clipped")
-    refused(units, "--action-units clipped: an .npz keeps actions as they are")
+    refused(units, "--action-units clipped: is for a Minari dataset; an .npz keeps actions as they are")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ladder.npz", "starts.npz"]
 
 

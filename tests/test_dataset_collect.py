@@ -16,18 +16,22 @@ import torch
 
 from rl_training import Agent, Callback, resume_training, train
 from rl_training.data.datasets.dataset import OfflineDataset
-from rl_training.runtime import datasets, envs
+from rl_training.data.replay_files import read_info
+from rl_training.runtime import datasets
+from rl_training.runtime.actors import actor
 from rl_training.runtime.checkpoints.checkpoint import find_checkpoint
 from rl_training.runtime.datasets import (
     Behaviour,
     EnvSettings,
+    UniformPolicy,
     collect,
     look_at,
     open_dataset,
     read_run_replay,
     save_minari,
 )
-from rl_training.types import UserError
+from rl_training.runtime.envs import make
+from rl_training.types import Act, Array, SpaceInfo, UserError
 from run_helpers import tiny
 
 RANDOM = Behaviour()
@@ -248,11 +252,23 @@ def players_of(dataset: OfflineDataset) -> list[int]:
     return [int(dataset.action[rows.start]) - 5 for _, rows in episodes_of(dataset)]
 
 
+class Always(UniformPolicy):
+    """Takes one choice, whatever it sees."""
+
+    def __init__(self, info: SpaceInfo, choice: int) -> None:
+        self.info, self.choice = info, choice
+
+    def act(self, obs: Array, carry: Any, *, explore: bool, rng: np.random.Generator) -> Act:
+        return Act(np.full(len(obs), self.choice), carry)
+
+
 @pytest.fixture
 def mixture(monkeypatch: pytest.MonkeyPatch, dqn: Path) -> list[Behaviour]:
     """Two behaviours, 3 to 1: that of the run takes the first choice, the other one the second."""
-    monkeypatch.setattr(datasets, "_policy_player", lambda *_, **__: lambda obs, carry: (5, None))
-    monkeypatch.setattr(datasets, "_random_player", lambda *_: lambda obs, carry: (6, None))
+    monkeypatch.setattr(
+        datasets, "_load_policy", lambda run, checkpoint, seed: Always(read_info(checkpoint.meta["spaces"]), 0)
+    )
+    monkeypatch.setattr(datasets, "_uniform", lambda info: Always(info, 1))
     return [Behaviour(dqn, 3.0), RANDOM]
 
 
@@ -369,7 +385,7 @@ def test_the_actions_of_a_replay_are_brought_to_the_bounds(minari: Any, tmp_path
 
 
 def test_an_environment_that_is_made_anew_can_be_made_by_others(minari: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(envs, "REBUILT_PER_EPISODE", re.compile("Pendulum"))
+    monkeypatch.setattr(make, "REBUILT_PER_EPISODE", re.compile("Pendulum"))
     dataset = collect("Pendulum-v1", [RANDOM], steps=5)
     save_minari(dataset, "anew-v0", EnvSettings("Pendulum-v1"))
     env = minari.load_dataset("anew-v0").recover_environment()
@@ -387,7 +403,7 @@ def test_an_environment_that_is_made_anew_can_be_made_by_others(minari: Any, mon
         ({}, "steps=None, episodes=None: give one of them"),
         ({"steps": 0}, "steps=0: must be a whole number of at least 1"),
         ({"steps": 5, "seed": -1}, "seed=-1: must be a whole number of at least 0"),
-        ({"steps": 5, "sources": []}, "nobody acts"),
+        ({"steps": 5, "sources": []}, "there is no policy to act"),
         ({"steps": 5, "sources": [Behaviour(None, 0.0)]}, "random actions=0: the weight must be a number above 0"),
         ({"steps": 5, "sources": [Behaviour(None, np.nan)]}, "random actions=nan: the weight must be"),
         ({"steps": 5, "sources": [Behaviour("nothing")]}, "'nothing': there is no such run or checkpoint"),
@@ -399,7 +415,7 @@ def test_an_environment_that_is_made_anew_can_be_made_by_others(minari: Any, mon
             {"steps": 5, "env_id": "test_dataset_collect:some_ladders"},
             "needs a function that makes single environments",
         ),
-        ({"steps": 5, "env_id": "test_dataset_collect:Broken"}, "observations is nan in row 2"),
+        ({"steps": 5, "env_id": "test_dataset_collect:Broken"}, "the observation of environment 0 is nan at step 2; it must be finite"),
     ],
 )
 def test_mistakes_are_one_line(arguments: dict[str, Any], words: str) -> None:
@@ -421,7 +437,7 @@ def test_all_runs_must_be_of_one_environment(sac: Path, dqn: Path) -> None:
 
 
 def test_an_episode_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "_MOST_STEPS", 50)
+    monkeypatch.setattr(actor, "MOST_STEPS", 50)
     with pytest.raises(UserError, match="did not end in 50 steps; give steps instead of episodes"):
         collect("test_dataset_collect:Endless", [RANDOM], episodes=1)
     assert len(collect("test_dataset_collect:Endless", [RANDOM], steps=70)) == 70

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,10 @@ import pytest
 import torch
 
 from conformance import CONTINUOUS, ENGINES, agent
-from off_policy_reference import DeterministicReference, assert_learns_like, transitions, weights_of
+from off_policy_reference import DeterministicReference, acted, assert_learns_like, transitions, weights_of
 from rl_training.algorithms.ddpg import SPEC, DDPGConfig
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.ops.value import ensemble_value_loss, td_target
-from rl_training.types import Step
 
 EACH_ENGINE = pytest.mark.parametrize("engine", ENGINES)
 
@@ -51,8 +51,7 @@ def test_a_truncated_step_is_learned_from_as_any_other_and_a_terminated_one_is_n
 
     def learned(**flags: Any) -> torch.Tensor:
         learner = ddpg(engine=engine)
-        fields = {name: getattr(batch, name) for name in Step.__dataclass_fields__}
-        learner.update(Step(**(fields | flags)))
+        learner.update(replace(batch, **flags))
         return weights_of(learner)["critic"]
 
     nothing, all_of_them = np.zeros(16, np.bool_), np.ones(16, np.bool_)
@@ -87,17 +86,17 @@ def test_slow_copies_follow_by_tau(engine: str, tau: float) -> None:
 def test_noise_is_added_to_what_the_actor_says_and_stays_inside(engine: str) -> None:
     learner = ddpg(engine=engine, noise_std=0.2)
     obs = np.repeat(np.ones((1, 3), np.float32), 4000, axis=0)
-    best = learner.act(obs, explore=False).action
+    best = acted(learner, obs, explore=False)
     assert (best == best[0]).all()
-    noise = learner.act(obs, explore=True).action - best
+    noise = acted(learner, obs, explore=True) - best
     np.testing.assert_allclose(noise.mean(axis=0), 0.0, atol=0.02)
     np.testing.assert_allclose(noise.std(axis=0), 0.2, atol=0.02)
     learner.noise_std = 50.0
-    wild = learner.act(obs, explore=True).action
+    wild = acted(learner, obs, explore=True)
     assert wild.min() == -1.0
     assert wild.max() == 1.0
     learner.noise_std = 0.0
-    np.testing.assert_array_equal(learner.act(obs, explore=True).action, best)
+    np.testing.assert_array_equal(acted(learner, obs, explore=True), best)
 
 
 @EACH_ENGINE

@@ -9,7 +9,6 @@ A Python block whose first line is a comment with a file's name, as in `# my_net
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shlex
@@ -67,7 +66,7 @@ class Block:
     @property
     def destination(self) -> tuple[str, str] | None:
         """The file of the package that the block belongs to, and where in it: the first line of a recipe's block."""
-        match = re.fullmatch(r"# ((?:src|tests)/\S+): (.+)", self.first_line)
+        match = re.fullmatch(r"# ((?:src|tests|docs)/\S+|README\.md): (.+)", self.first_line)
         return (match[1], match[2]) if match else None
 
     def __str__(self) -> str:
@@ -405,75 +404,15 @@ def paths_of(lines: list[str]) -> Iterator[str]:
                 folders[depth] = parent + name
 
 
-# What the design says of the code
-
-LAYERS = "types, ops, models data, algorithms, experiment, runtime, api testing, cli_dataset, cli"
-RANKS = {name: rank for rank, names in enumerate(LAYERS.split(",")) for name in names.split()}
-MODULES = sorted(path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "rl_training").rglob("*.py"))
-
-
-def imported(module: str) -> set[str]:
-    """The modules of the package that a file imports, at its top or inside a function."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse((ROOT / "src" / module).read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module}: imports are written in full"
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name for name in names if name.startswith("rl_training.")}
-
-
-# The public names stand above everything.
-ABOVE_ALL = {"rl_training/__init__.py"}
-
-
-@pytest.mark.parametrize("module", [module for module in MODULES if module not in ABOVE_ALL])
-def test_imports_go_one_way(module: str) -> None:
-    layer = module.split("/")[1].removesuffix(".py")
-    for name in imported(module):
-        target = name.split(".")[1]
-        if target == "__version__":
-            continue
-        assert target == layer or RANKS[target] < RANKS[layer], f"{module} imports {name}, which is not below it"
-
-
-def test_loops_know_nothing_of_the_driver() -> None:
-    loops = [module for module in MODULES if "/runtime/loops/" in module]
-    assert len(loops) >= 2
-    for module in loops:
-        parts = {name.split(".")[2] for name in imported(module) if name.startswith("rl_training.runtime.")}
-        assert not parts & {"train", "controls", "callbacks", "checkpoint", "workflows"}, module
-
-
-def test_no_algorithm_is_named_in_a_comparison() -> None:
-    for module in MODULES:
-        if module == "rl_training/experiment/registry.py":
-            continue
-        for node in ast.walk(ast.parse((ROOT / "src" / module).read_text())):
-            if isinstance(node, ast.Compare):
-                words = {leaf.value for leaf in ast.walk(node) if isinstance(leaf, ast.Constant)}
-                assert not words & REGISTRY.keys(), f"{module}, line {node.lineno}: compares with an algorithm's name"
-
-
-@pytest.mark.parametrize("algo", REGISTRY)
-def test_registry_line_is_what_the_spec_says(algo: str) -> None:
-    entry, spec = REGISTRY[algo], load_spec(algo)
-    assert (spec.name, spec.family, spec.summary) == (algo, entry.family, entry.summary)
-    assert spec.capabilities == entry.capabilities
-
-
 # The recipe
 
 
 def test_recipe_for_an_algorithm_works(tmp_path: Path) -> None:
-    """Every step of CONTRIBUTING.md in a copy of the package; then the command, the contract and the recipe's tests."""
+    """Every step of CONTRIBUTING.md in a copy of the project; then the command and the tests that see the algorithm."""
     copy = tmp_path / "copy"
-    for folder in ("src", "tests", "examples"):
-        # Compiled kernels are taken along: a copy has the same sources, with the same dates.
-        shutil.copytree(ROOT / folder, copy / folder)
-    for file in ("pyproject.toml", "README.md"):
-        shutil.copy2(ROOT / file, copy / file)
+    # Compiled kernels are taken along: a copy has the same sources, with the same dates.
+    left_out = shutil.ignore_patterns(".git", ".venv", ".*_cache", "runs", "dist", "build")
+    shutil.copytree(ROOT, copy, ignore=left_out, symlinks=True)
     followed = 0
     for block in blocks("CONTRIBUTING.md"):
         if block.kind == "bash" and block.first_line.startswith("cp "):
@@ -484,14 +423,13 @@ def test_recipe_for_an_algorithm_works(tmp_path: Path) -> None:
         elif block.destination is not None:
             put(copy, block)
             followed += 1
-    assert followed == 7
-    export(copy)
-    done = in_copy(
-        copy, "-c", "from rl_training.cli import main; main()", "train", "plain_pg/cartpole", *tiny("plain_pg")
-    )
+    assert followed == 13
+    name_in_the_settings_table(copy)
+    command = ("-c", "from rl_training.cli import main; main()")
+    done = in_copy(copy, *command, "train", "plain_pg/cartpole", *tiny("plain_pg"))
     assert done.returncode == 0, done.stderr
     assert len(list((copy / "runs").glob("plain_pg__CartPole-v1__seed0__*"))) == 1
-    listed = in_copy(copy, "-c", "from rl_training.cli import main; main()", "list")
+    listed = in_copy(copy, *command, "list")
     assert re.search(
         r"^plain_pg +on_policy +vector +discrete, continuous .*Plain policy gradient$", listed.stdout, re.M
     )
@@ -500,16 +438,33 @@ def test_recipe_for_an_algorithm_works(tmp_path: Path) -> None:
     for check in (["check"], ["format", "--check"]):
         done = in_copy(copy, "-m", "ruff", *check, "--no-cache", *map(str, written))
         assert done.returncode == 0, done.stdout
-    tests = [f"tests/test_{name}.py" for name in ("contract", "plain_pg_update", "plain_pg_trainer_smoke")]
-    only = "plain_pg and not autograd"  # one engine is enough here: the algorithm knows no other
+    tests = [str(path) for name in SEE_THE_ALGORITHM for path in copy.glob(f"tests/**/test_{name}.py")]
+    # One engine is enough here: the algorithm knows no other.
+    only = "(plain_pg and not autograd) or table or tree or roadmap or settings_are_used or exported or every_algorithm"
     done = in_copy(copy, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "-vv", "-k", only, *tests)
     assert done.returncode == 0, done.stdout
     for check in (
         "test_contract.py::test_contract[plain_pg-",
+        "test_docs.py::test_the_tree_in_the_design",
+        "test_docs.py::test_algorithm_table",
+        "test_docs.py::test_preset_table",
+        "test_docs.py::test_settings_are_used",
+        "test_package_smoke.py::test_roadmap",
+        "test_package_api_exports.py::test_every_algorithm_has_its_class[plain_pg]",
         "test_plain_pg_update.py",
         "test_plain_pg_trainer_smoke.py",
     ):
         assert check in done.stdout, f"{check} was not run:\n{done.stdout}"
+
+
+SEE_THE_ALGORITHM = (
+    "contract",
+    "docs",
+    "package_smoke",
+    "package_api_exports",
+    "plain_pg_update",
+    "plain_pg_trainer_smoke",
+)
 
 
 def put(copy: Path, block: Block) -> None:
@@ -521,7 +476,13 @@ def put(copy: Path, block: Block) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     elif where == "at the end":
-        file.write_text(file.read_text() + "\n\n" + text)
+        separator = "\n\n" if text.startswith("class ") else ""
+        file.write_text(file.read_text() + separator + text)
+    elif match := re.fullmatch(r'(after|before) "(.+)"', where):
+        lines = file.read_text().splitlines(keepends=True)
+        (place,) = [number for number, line in enumerate(lines) if line.startswith(match[2])]
+        lines.insert(place + (match[1] == "after"), text)
+        file.write_text("".join(lines))
     else:
         (name,) = re.fullmatch(r"at the end of (\w+)", where).groups()
         before, start, after = file.read_text().partition(f"\n{name}")
@@ -531,25 +492,13 @@ def put(copy: Path, block: Block) -> None:
         file.write_text(f"{before}{start}{inside}\n{indent(text.strip(), '    ')}{close}{rest}")
 
 
-def export(copy: Path) -> None:
-    """What the recipe says in words: import both names in `api`, name them there in `__all__` and in `_EXPORTS`."""
-    api = copy / "src" / "rl_training" / "api" / "__init__.py"
-    imports = (
-        "from rl_training.api.algorithms import PlainPG\n"
-        "from rl_training.runtime.plain_pg_trainer import train_plain_pg\n"
-    )
-    api.write_text(
-        replaced_once(api, "__all__ = [\n", imports + '\n__all__ = [\n    "PlainPG",\n    "train_plain_pg",\n')
-    )
-    package = copy / "src" / "rl_training" / "__init__.py"
-    names = '    "PlainPG": "rl_training.api",\n    "train_plain_pg": "rl_training.api",\n'
-    package.write_text(replaced_once(package, "_EXPORTS = {\n", "_EXPORTS = {\n" + names))
-
-
-def replaced_once(file: Path, old: str, new: str) -> str:
-    text = file.read_text()
-    assert text.count(old) == 1
-    return text.replace(old, new)
+def name_in_the_settings_table(copy: Path) -> None:
+    """What the recipe says in words."""
+    readme = copy / "README.md"
+    lines = readme.read_text().splitlines(keepends=True)
+    (row,) = [number for number, line in enumerate(lines) if line.startswith("| `ent_coef` | `entropy_coef` |")]
+    lines[row] = lines[row].replace(" |\n", ", plain_pg |\n")
+    readme.write_text("".join(lines))
 
 
 def in_copy(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

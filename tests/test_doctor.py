@@ -18,10 +18,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rl_training import UserError, __version__
 from rl_training.cli import cli
-from rl_training.runtime import doctor, envs, extras
+from rl_training.runtime import extras
 from rl_training.runtime.actors.collector import Collector
+from rl_training.runtime.doctor import report
 from rl_training.runtime.doctor.env_check import check_environment, complaints_of
 from rl_training.runtime.doctor.report import Finding, check_machine
+from rl_training.runtime.envs.make import _missing_extra
 from rl_training.types import Step
 from run_helpers import SavableWalks, UnseededWalk, Walk, limited_walk, savable_walks, walks
 
@@ -170,14 +172,14 @@ BYTES = gym.spaces.Box(0, 255, (2,), np.uint8)
     [
         (BOX, np.zeros(2, np.float32), []),
         (BOX, np.array([0.0, 1.0 + 1e-7], np.float32), []),
-        (BOX, np.zeros(2), [("note", "an observation is of float64, its space of float32; it is converted")]),
+        (BOX, np.zeros(2), [("note", "an observation has dtype float64, its space float32; it is converted")]),
         (BOX, [0.0, 0.0], [("note", "an observation is a list, not an array")]),
         (BOX, np.zeros(3, np.float32), [("PROBLEM", "an observation has the shape (3,), its space (2,)")]),
-        (BYTES, np.zeros(2), [("PROBLEM", "an observation is of float64, its space of uint8")]),
+        (BYTES, np.zeros(2), [("PROBLEM", "an observation has dtype float64, its space uint8")]),
         (
             gym.spaces.Dict({"a": BOX, "b": BOX}),
             {"a": np.zeros(2, np.float32)},
-            [("PROBLEM", "an observation has not the entries a, b")],
+            [("PROBLEM", "an observation does not have the entries a, b")],
         ),
         (
             gym.spaces.Dict({"a": gym.spaces.Dict({"b": BOX})}),
@@ -248,7 +250,7 @@ def test_episodes_that_never_end_are_found() -> None:
     assert found(limited(Endless, 500), "truncation")[0] == "note", "it would end, but later"
     assert found(limited(Endless, 100), "truncation")[0] == "ok"
     wrong = problems(lambda: Deaf(gym.wrappers.TimeLimit(Endless(), 20)))
-    assert "its TimeLimit does not hold" in wrong["truncation"]
+    assert "its TimeLimit has no effect" in wrong["truncation"]
 
 
 class Flags(Endless):
@@ -277,7 +279,7 @@ def test_flags_are_looked_at() -> None:
     both = [f for f in findings(lambda: Flags(True, True)) if f.subject == "truncation"]
     assert [(f.level, f.words) for f in both][1] == (
         "note",
-        "both flags were set at 17 of these ends; terminated counts",
+        "both flags were set at 17 of these ends; terminated has priority",
     )
     assert problems(lambda: Flags(1, False))["truncation"] == "terminated is a int; it must be a bool"
 
@@ -287,7 +289,7 @@ def test_an_unseeded_environment_is_found_and_is_not_resumed_exactly() -> None:
     assert found_here["determinism"].level == "PROBLEM"
     assert "two copies show different observations after reset(seed=1)" in found_here["determinism"].words
     assert found_here["reset"].level == "PROBLEM"
-    assert "differs at once" in found_here["reset"].words
+    assert "differs in the first observation" in found_here["reset"].words
     assert found_here["autoreset"].level == "PROBLEM"
     assert found_here["resume"].level == "note"
     assert "is not exact" in found_here["resume"].words
@@ -337,7 +339,7 @@ class SeededOnce(Walk):
 
 def test_a_reset_that_does_not_repeat_is_found() -> None:
     wrong = problems(limited(SeededOnce))
-    assert wrong["reset"] == "an episode after reset(seed=7) does not repeat: it differs at once"
+    assert wrong["reset"] == "an episode after reset(seed=7) does not repeat: it differs in the first observation"
     assert "determinism" not in wrong, "two copies that are treated alike are alike"
 
 
@@ -381,7 +383,7 @@ class ForgetsItsWind(Walk):
 
 def test_a_state_that_lacks_something_is_found() -> None:
     wrong = problems(limited(ForgetsItsWind))
-    assert wrong["resume"] == "is not what it seems: brought back, its next_obs differs 1 steps later"
+    assert wrong["resume"] == "looks exact but is not: its next_obs differs 1 steps after a restore"
 
 
 def test_vectors_that_cannot_be_asked_are_said_not_to_resume_exactly() -> None:
@@ -402,7 +404,7 @@ class Lying(SyncVectorEnv):
     ("does", "says", "complaint"),
     [
         (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, "is not its reset"),
-        (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, "gives no final_obs"),
+        (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, "returns no final_obs"),
     ],
 )
 def test_vectors_that_do_not_reset_as_they_say_are_found(
@@ -482,7 +484,7 @@ class OnlyOne(Walk):
 def test_an_environment_of_which_there_can_be_one_only_is_found() -> None:
     wrong = problems(limited(OnlyOne))
     OnlyOne.taken = False
-    assert wrong["determinism"] == "could not be looked at: OSError: the device is busy"
+    assert wrong["determinism"] == "could not be checked: OSError: the device is busy"
     assert "observation" not in wrong
 
 
@@ -540,13 +542,13 @@ def test_the_machine_is_described() -> None:
     assert seen["torch"].words == torch.__version__.split("+")[0] or seen["torch"].words == torch.__version__
     assert seen["numpy"].words == np.__version__
     assert seen["python"].words == ".".join(map(str, sys.version_info[:3]))
-    assert "torch would take 1" in seen["threads"].words
+    assert "torch would use 1" in seen["threads"].words
     assert seen["device"].level == "ok"
     assert all(found.level != "PROBLEM" for found in seen.values())
 
 
 def test_extras_are_present_or_named_with_their_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "EXTRAS", {"plot": "pytest", "mujoco": "no-such-distribution"})
+    monkeypatch.setattr(report, "EXTRAS", {"plot": "pytest", "mujoco": "no-such-distribution"})
     seen = machine()
     assert seen["plot"].words.startswith(f"extra is installed (pytest {pytest.__version__}")
     assert (seen["mujoco"].level, seen["mujoco"].words) == (
@@ -564,7 +566,7 @@ def test_there_is_one_table_of_extras_and_it_is_that_of_the_package() -> None:
         assert distribution in declared[extra]
         error = ModuleNotFoundError(f"No module named {distribution!r}")
         words = f"needs an extra that is not installed: pip install 'rl-training[{extra}]' ({error})"
-        assert envs._missing_extra(str(error)) == words
+        assert _missing_extra(str(error)) == words
 
 
 def test_a_package_that_cannot_be_imported_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -15,11 +16,13 @@ from conformance import DISCRETE, ENGINES, agent, boxed
 from off_policy_reference import (
     MASKED,
     PARTS,
+    acted,
     adam,
     assert_same_weights,
     bootstrapped,
     flat,
     follow,
+    rows_of,
     tensor,
     transitions,
     weights_of,
@@ -27,8 +30,10 @@ from off_policy_reference import (
 from rl_training.algorithms.dqn import SPEC, DQNConfig
 from rl_training.algorithms.off_policy import Minibatch
 from rl_training.algorithms.parts.discrete_q import dqn_loss, dqn_target
+from rl_training.data.batches import Transitions
+from rl_training.data.memory import ReplayMemory
 from rl_training.data.replay import make_replay
-from rl_training.data.samplers import PrioritizedSampler, UniformSampler
+from rl_training.data.samplers import PrioritizedSampler
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.models.mlp_q import MLPQNetwork
 from rl_training.ops.observations import Unpacker, pack
@@ -64,21 +69,20 @@ def one_hot(*states: int) -> np.ndarray:
     return np.eye(3, dtype=np.float32)[list(states)]
 
 
-def steps(states: list[int], actions: list[int], rewards: list[float], successors: list[int], **changes: Any) -> Step:
+def steps(
+    states: list[int], actions: list[int], rewards: list[float], successors: list[int], **changes: Any
+) -> Transitions:
     rows = len(states)
     flags = {"terminated": np.zeros(rows, np.bool_), "truncated": np.zeros(rows, np.bool_)} | {
         name: np.array(changes[name]) for name in ("terminated", "truncated") if name in changes
     }
-    extras = {"discount": np.array(changes.get("discount", [0.9] * rows), np.float32)}
-    if "weight" in changes:
-        extras["weight"] = np.array(changes["weight"], np.float32)
-    return Step(
+    return Transitions(
         one_hot(*states),
         np.array(actions),
         np.array(rewards, np.float32),
         one_hot(*successors),
-        real=np.ones(rows, np.bool_),
-        extras=extras,
+        discount=np.array(changes.get("discount", [0.9] * rows), np.float32),
+        weight=np.array(changes["weight"], np.float32) if "weight" in changes else None,
         **flags,
     )
 
@@ -131,12 +135,9 @@ def test_a_forbidden_choice_is_neither_chosen_nor_judged(engine: str, double_q: 
     table(SLOW, learner.followers["network"].module)
     step = steps([0], [1], [3.0], [1])
     masked = [pack(row, mask, PARTS, 3)[None] for row, mask in ((step.obs[0], None), (step.next_obs[0], [1, 0, 1]))]
-    batch = Step(
-        masked[0], step.action, step.reward, masked[1], step.terminated, step.truncated, step.real, step.extras
-    )
-    learner.update(batch)
+    learner.update(replace(step, obs=masked[0], next_obs=masked[1]))
     np.testing.assert_allclose(learner.td_errors, [2.0 - (3.0 + 0.9 * judged)], rtol=1e-6)
-    assert learner.act(masked[1], explore=False).action.tolist() == [2]
+    assert acted(learner, masked[1], explore=False).tolist() == [2]
 
 
 @EACH_ENGINE
@@ -201,7 +202,7 @@ class Reference:
         out: Tensor = network.layers(tensor(self.inputs.inputs(rows)))
         return out[:, :1] + out[:, 1:] - out[:, 1:].mean(dim=1, keepdim=True) if self.dueling else out
 
-    def update(self, step: Step) -> float:
+    def update(self, step: Transitions) -> float:
         self.count += 1
         mask = self.inputs.mask(step.next_obs)
         forbidden = ~tensor(mask) if mask is not None else torch.zeros(len(step.reward), 4, dtype=torch.bool)
@@ -213,7 +214,8 @@ class Reference:
         value = self.values(self.network, step.obs)[torch.arange(len(chosen)), tensor(step.action)]
         error = value - target
         huber = torch.where(error.abs() <= 1, 0.5 * error**2, error.abs() - 0.5)
-        loss = (tensor(step.extras.get("weight", np.ones(len(chosen), np.float32))) * huber).mean()
+        weight = np.ones(len(chosen), np.float32) if step.weight is None else step.weight
+        loss = (tensor(weight) * huber).mean()
         self.optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.network.parameters(), self.cfg.max_grad_norm, foreach=False)
@@ -256,7 +258,7 @@ def test_updates_equal_a_plain_reference_in_torch(
 @EACH_ENGINE
 def test_the_target_network_moves_once_in_its_interval(engine: str) -> None:
     learner = dqn(engine=engine, target_update_interval=3)
-    slow, moved = learner.followers["network"].parameters.data, []
+    slow, moved = learner.followers["network"].weights.data, []
     for seed in range(7):
         before = slow.clone()
         learner.update(transitions(DISCRETE, 16, seed))
@@ -273,10 +275,7 @@ def test_minibatches_drawn_together_are_learned_from_in_order(engine: str) -> No
     metrics = together.update(batch)
     losses = []
     for start in range(0, 48, 16):
-        part = slice(start, start + 16)
-        columns = (getattr(batch, name)[part] for name in ("obs", "action", "reward", "next_obs"))
-        flags = (getattr(batch, name)[part] for name in ("terminated", "truncated", "real"))
-        losses.append(apart.update(Step(*columns, *flags, {"discount": batch.extras["discount"][part]}))["loss"])
+        losses.append(apart.update(rows_of(batch, slice(start, start + 16)))["loss"])
     assert together.n_updates == apart.n_updates == 3
     assert metrics["loss"] == pytest.approx(np.mean(losses))
     assert torch.equal(weights_of(together)["network"], weights_of(apart)["network"])
@@ -292,38 +291,75 @@ def test_the_metric_names_are_stable(engine: str) -> None:
 def test_epsilon_is_the_share_of_random_actions(engine: str, epsilon: float) -> None:
     learner = tabular(engine, epsilon=epsilon)
     obs = one_hot(*[0] * 4000)
-    shares = np.bincount(learner.act(obs, explore=True).action, minlength=3) / 4000
+    shares = np.bincount(acted(learner, obs, explore=True), minlength=3) / 4000
     others = epsilon / 3
     np.testing.assert_allclose(shares, [others, 1 - 2 * others, others], atol=0.03)
-    assert (learner.act(obs, explore=False).action == 1).all()
+    assert (acted(learner, obs, explore=False) == 1).all()
 
 
 @EACH_ENGINE
 def test_random_actions_keep_to_what_is_allowed(engine: str) -> None:
     learner = dqn(MASKED, engine=engine, epsilon=0.5)
     rows = np.repeat(pack(np.zeros(3), np.array([0, 1, 0, 1]), PARTS, 4)[None], 400, axis=0)
-    for action in (learner.act(rows, explore=True).action, learner.random_actions(rows)):
+    random = learner.policy.act_randomly(rows, None, rng=np.random.default_rng(1)).action
+    for action in (acted(learner, rows, explore=True), random):
         assert set(action.tolist()) == {1, 3}
-    assert np.bincount(learner.random_actions(rows))[1] == pytest.approx(200, abs=50)
+    assert np.bincount(random)[1] == pytest.approx(200, abs=50)
+
+
+def stored(state: int, **changes: Any) -> Step:
+    """A step of one environment that terminates."""
+    one = steps([state], [0], [1.0], [2], terminated=[True], **changes)
+    return Step(one.obs, one.action, one.reward, one.next_obs, one.terminated, one.truncated, np.ones(1, np.bool_))
 
 
 @EACH_ENGINE
 def test_errors_become_priorities_and_priorities_weights(engine: str) -> None:
-    """The replay's four transitions are drawn with weights (N P)^-beta, and judged by their new errors."""
+    """The replay's four transitions are drawn with weights (N P)^-beta, and get new priorities by their new errors."""
     learner = tabular(engine, prioritized=True, per_alpha=0.5, per_beta=0.7, batch_size=4)
-    assert learner.drawn_together == 1
+    assert learner.prioritized
     replay = make_replay(TABLE, 1, 4, 1)
-    sampler = learner.make_sampler(replay)
-    assert isinstance(sampler, PrioritizedSampler)
+    memory = ReplayMemory(replay, PrioritizedSampler(replay))
+    assert memory.at_once == 1
     for state in (0, 1, 2, 0):
-        sampler.changed(replay.add(steps([state], [0], [1.0], [2], terminated=[True])))
-    learner.td_errors = np.array([3.0, 1.0, 0.5, 2.0], np.float32)
-    learner.judge_draw(sampler, np.arange(4))
-    index, weight = learner.draw(sampler, 4)
-    priority = np.sqrt(np.array([3.0, 1.0, 0.5, 2.0]) + 1e-6)
-    expected = (4 * priority / priority.sum()) ** -0.7
-    np.testing.assert_allclose(weight, expected[index] / expected[index].max(), rtol=1e-5)
-    assert isinstance(dqn(engine=engine).make_sampler(replay), UniformSampler)
+        memory.add(stored(state))
+    first = memory.transitions(64, np.random.default_rng(0), gamma=0.9)
+    numbers = np.unique(first.index)  # of the four rows
+    errors = np.array([3.0, 1.0, 0.5, 2.0], np.float32)
+    memory.note(numbers, errors=errors, alpha=0.5)
+    drawn, noted = [], []
+    transitions, note = memory.transitions, memory.note
+    memory.transitions = lambda *given, **more: drawn.append(transitions(*given, **more)) or drawn[-1]
+    memory.note = lambda *given, **more: noted.append((given, more)) or note(*given, **more)
+    learner.learn_from(memory, 1)
+    (batch,) = drawn
+    priority = np.sqrt(errors + 1e-6)
+    expected = ((4 * priority / priority.sum()) ** -0.7)[np.searchsorted(numbers, batch.index)]
+    np.testing.assert_allclose(batch.weight, expected / expected.max(), rtol=1e-5)
+    ((index,), more) = noted[0]
+    assert index is batch.index
+    assert (more["alpha"], len(noted)) == (0.5, 1)
+    # All of them terminate with a reward of 1.
+    values = np.array(ONLINE)[batch.obs.argmax(axis=1), 0]
+    np.testing.assert_allclose(more["errors"], values - 1.0, rtol=1e-6)
+    np.testing.assert_array_equal(more["errors"], learner.td_errors)
+
+
+@EACH_ENGINE
+def test_without_priorities_minibatches_are_drawn_together_and_nothing_is_noted(engine: str) -> None:
+    learner = tabular(engine, batch_size=4)
+    assert not learner.prioritized
+    memory = ReplayMemory(make_replay(TABLE, 1, 4, 1))
+    for state in (0, 1, 2, 0):
+        memory.add(stored(state))
+    counts = []
+    transitions = memory.transitions
+    memory.transitions = lambda count, *given, **more: counts.append(count) or transitions(count, *given, **more)
+    memory.note = None
+    metrics = learner.learn_from(memory, memory.at_once + 3)
+    assert counts == [4 * memory.at_once, 4 * 3]
+    assert learner.n_updates == memory.at_once + 3
+    assert metrics["q_mean"] > 0.0
 
 
 # Mistakes

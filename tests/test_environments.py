@@ -91,7 +91,7 @@ def test_time_limit_truncates_episodes(vectorization: str, tmp_path: Path) -> No
 def test_time_limit_of_an_environment_of_ones_own(tmp_path: Path) -> None:
     run = built(env_id=WATCHED, env_kwargs={"length": 100}, time_limit=3)
     try:
-        steps = [run._collector.step(np.zeros(3, np.int64)) for _ in range(3)]
+        steps = [run.source.collector.step(np.zeros(3, np.int64)) for _ in range(3)]
     finally:
         run.close()
     assert [step.truncated.all() for step in steps] == [False, False, True]
@@ -101,7 +101,7 @@ def test_time_limit_of_an_environment_of_ones_own(tmp_path: Path) -> None:
 def test_without_a_time_limit_the_environments_own_holds() -> None:
     run = built(env_id="Acrobot-v1")
     try:
-        assert [env.spec.max_episode_steps for env in run._collector.envs.envs] == [500, 500, 500]
+        assert [env.spec.max_episode_steps for env in run.source.collector.envs.envs] == [500, 500, 500]
     finally:
         run.close()
 
@@ -110,10 +110,10 @@ def test_frame_stack_shows_the_latest_observations() -> None:
     run = built(env_id=WATCHED, frame_stack=3, num_envs=1)
     try:
         assert run.info.obs_shape == (3, 1)
-        seen = [run._collector.obs.copy()]
+        seen = [run.source.collector.obs.copy()]
         for _ in range(6):
-            step = run._collector.step(np.zeros(1, np.int64))
-            seen.append(run._collector.obs.copy())
+            step = run.source.collector.step(np.zeros(1, np.int64))
+            seen.append(run.source.collector.obs.copy())
             if step.terminated.any():
                 assert step.next_obs.ravel().tolist() == [3.0, 4.0, 5.0]
     finally:
@@ -134,8 +134,8 @@ def test_frame_stack_trains_and_is_judged(changes: dict[str, Any], tmp_path: Pat
 def test_reward_clip_is_for_learning_and_returns_are_raw(tmp_path: Path) -> None:
     run = built(env_id=WATCHED, env_kwargs={"reward": 7.5}, reward_clip=2.0)
     try:
-        rewards = [run._collector.step(np.zeros(3, np.int64)).reward for _ in range(5)]
-        metrics = run._collector.metrics()
+        rewards = [run.source.collector.step(np.zeros(3, np.int64)).reward for _ in range(5)]
+        metrics = run.source.collector.metrics()
     finally:
         run.close()
     assert {float(value) for reward in rewards for value in reward} == {2.0}
@@ -159,7 +159,7 @@ def test_env_kwargs_reach_the_environment(tmp_path: Path) -> None:
     for vectorization in ("native", "sync"):
         run = built(vectorization=vectorization, env_kwargs={"sutton_barto_reward": True})
         try:
-            assert run._collector.step(np.zeros(3, np.int64)).reward.tolist() == [0.0, 0.0, 0.0]
+            assert run.source.collector.step(np.zeros(3, np.int64)).reward.tolist() == [0.0, 0.0, 0.0]
         finally:
             run.close()
 
@@ -171,8 +171,8 @@ def test_discrete_observations_are_shown_as_one_hot(tmp_path: Path) -> None:
     run = built(env_id="FrozenLake-v1", num_envs=2)
     try:
         assert run.info.obs_shape == (16,)
-        assert run._collector.obs.tolist() == np.eye(16)[[0, 0]].tolist()
-        moved = [run._collector.step(np.array([1, 2])).next_obs for _ in range(5)]
+        assert run.source.collector.obs.tolist() == np.eye(16)[[0, 0]].tolist()
+        moved = [run.source.collector.step(np.array([1, 2])).next_obs for _ in range(5)]
     finally:
         run.close()
     assert all(obs.sum(axis=1).tolist() == [1.0, 1.0] and set(np.unique(obs)) == {0.0, 1.0} for obs in moved)
@@ -207,7 +207,7 @@ def test_actions_are_scaled_to_the_bounds_once() -> None:
             (-7.0, Asymmetric.low),
         ):
             action = np.full((1, 4), value, np.float32)
-            step = run._collector.step(action)
+            step = run.source.collector.step(action)
             sent = Asymmetric.actions[-1]
             assert sent.dtype == np.float32
             assert sent.shape == (2, 2)
@@ -230,7 +230,7 @@ def test_whole_actions_are_rounded_and_not_cut() -> None:
     run = built(env_id="test_environments:Stops", num_envs=1)
     try:
         for value, expected in ((-1.0, -2), (-0.8, -2), (-0.7, -1), (-0.2, 0), (0.2, 0), (0.7, 1), (0.8, 2), (1.0, 2)):
-            run._collector.step(np.full((1, 1), value, np.float32))
+            run.source.collector.step(np.full((1, 1), value, np.float32))
             assert Stops.actions[-1].dtype == np.int64
             assert Stops.actions[-1].tolist() == [expected], value
     finally:
@@ -270,8 +270,8 @@ def test_float64_observations_are_learned_from_as_float32_and_replayed_exactly(t
     config = tiny(env_id="test_environments:DoubleWalk", normalize_obs=True)
     run = built(env_id="test_environments:DoubleWalk")
     try:
-        assert run._collector.obs.dtype == np.float32
-        assert run.snapshot().envs["raw"].dtype == torch.float64
+        assert run.source.collector.obs.dtype == np.float32
+        assert run.snapshot().envs["actor"]["raw"].dtype == torch.float64
     finally:
         run.close()
     train(config, run_dir=tmp_path / "whole")
@@ -300,7 +300,7 @@ def test_float64_observations_are_learned_from_as_float32_and_replayed_exactly(t
 def test_the_native_vector_environment_is_used_where_it_can_be(changes: dict[str, Any], kind: type) -> None:
     run = build(load_config(tiny(**changes)))
     try:
-        assert type(run._collector.envs) is kind
+        assert type(run.source.collector.envs) is kind
     finally:
         run.close()
 
@@ -314,7 +314,7 @@ def test_native_where_there_is_none_is_refused(changes: dict[str, Any]) -> None:
 def test_the_native_limit_is_that_of_the_id() -> None:
     for env_id, limit in (("CartPole-v0", 200), ("CartPole-v1", 500)):
         run = build(load_config(tiny(env_id=env_id, vectorization="native")))
-        assert run._collector.envs.max_episode_steps == limit
+        assert run.source.collector.envs.max_episode_steps == limit
         run.close()
 
 
@@ -445,7 +445,7 @@ def test_first_observations_repeat_for_one_seed_only(changes: dict[str, Any]) ->
     shown = []
     for seed in (3, 3, 4):
         run = built(**changes, seed=seed)
-        shown.append(run._collector.obs.copy())
+        shown.append(run.source.collector.obs.copy())
         run.close()
     np.testing.assert_array_equal(shown[0], shown[1])
     assert not np.array_equal(shown[0], shown[2])
@@ -464,16 +464,16 @@ def test_the_journal_replays_unequal_episodes_exactly() -> None:
     try:
         first.start()
         for moment in range(40):
-            first._collector.step(rng.integers(0, 2, 4))
+            first.source.collector.step(rng.integers(0, 2, 4))
             if moment % 3:
                 continue
-            state = first._collector.state_dict()
+            state = first.source.collector.state_dict()
             lengths.add(tuple(state["lengths"].tolist()))
-            second._collector.load_state_dict(state)
-            assert second._collector.restarts == 0
-            np.testing.assert_array_equal(second._collector.obs, first._collector.obs)
+            second.source.collector.load_state_dict(state)
+            assert second.source.collector.restarts == 0
+            np.testing.assert_array_equal(second.source.collector.obs, first.source.collector.obs)
             # They show the same now, and after the same actions.
-            for env, other in zip(first._collector.envs.envs, second._collector.envs.envs, strict=True):
+            for env, other in zip(first.source.collector.envs.envs, second.source.collector.envs.envs, strict=True):
                 np.testing.assert_array_equal(env.unwrapped.place, other.unwrapped.place)
                 assert env.unwrapped.np_random.bit_generator.state == other.unwrapped.np_random.bit_generator.state
                 assert env._elapsed_steps == other._elapsed_steps
@@ -503,7 +503,7 @@ def test_the_native_cartpole_is_brought_back_at_every_moment() -> None:
 
 def test_the_journal_keeps_no_more_than_the_running_episodes(tmp_path: Path) -> None:
     train(tiny(env_id="run_helpers:limited_walk", total_timesteps=960), run_dir=tmp_path / "run")
-    keeper = latest(tmp_path / "run").envs["keeper"]
+    keeper = latest(tmp_path / "run").envs["actor"]["keeper"]
     assert len(keeper["actions"]) <= 11
     assert int(keeper["starts"].min()) == 0
 
@@ -514,11 +514,11 @@ def test_bipedal_walker_is_made_anew_for_every_episode() -> None:
 
     run = built(env_id="BipedalWalker-v3", num_envs=1, time_limit=5)
     try:
-        (env,) = run._collector.envs.envs
+        (env,) = run.source.collector.envs.envs
         assert isinstance(env, RebuiltPerEpisode)
         first = env.unwrapped
         for _ in range(5):
-            run._collector.step(np.zeros((1, 4), np.float32))
+            run.source.collector.step(np.zeros((1, 4), np.float32))
         assert env.unwrapped is not first
     finally:
         run.close()
@@ -557,7 +557,7 @@ def poisoned_walks(num_envs: int, where: str, mode: str) -> SyncVectorEnv:
 
 class FiniteWeights(Callback):
     def on_step(self, run: Any, metrics: dict[str, float]) -> None:
-        assert all(bool(torch.isfinite(tensor).all()) for tensor in run.algorithm.policy_state().values())
+        assert all(bool(torch.isfinite(tensor).all()) for tensor in run.algorithm.policy.policy_state().values())
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -617,8 +617,8 @@ class Poisons(Callback):
 
     def on_step(self, run: Any, metrics: dict[str, float]) -> None:
         if run.steps == 48:
-            weights = run.algorithm.policy_state()
-            run.algorithm.load_policy_state({name: torch.full_like(weights[name], np.nan) for name in weights})
+            weights = run.algorithm.policy.policy_state()
+            run.algorithm.policy.load_policy_state({name: torch.full_like(weights[name], np.nan) for name in weights})
 
 
 def test_metrics_that_are_no_numbers_end_the_training(tmp_path: Path) -> None:
@@ -648,7 +648,7 @@ class Endless(Walk):
 
 
 def test_an_evaluation_episode_that_never_ends_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "_MOST_STEPS", 40)
+    monkeypatch.setattr(evaluation, "MOST_STEPS", 40)
     config = tiny(env_id="test_environments:Endless")
     with pytest.raises(UserError, match="did not end in 40 steps; give a time_limit"):
         train(config, run_dir=tmp_path / "run")
@@ -658,7 +658,7 @@ def test_an_evaluation_episode_that_never_ends_is_said(tmp_path: Path, monkeypat
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_a_function_that_gives_one_environment_twice_is_refused(num_envs: int) -> None:
     env = Walk()
-    with pytest.raises(UserError, match="gave the same environment twice"):
+    with pytest.raises(UserError, match="returned the same environment twice"):
         PPO(lambda: env, num_envs=num_envs, hidden_sizes=[8]).evaluate(1)
 
 
@@ -668,7 +668,7 @@ class LateMask(Walk):
 
 
 def test_a_mask_that_only_a_step_gives_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="it must give one at reset too"):
+    with pytest.raises(UserError, match="from step only; reset must return one too"):
         train(tiny(env_id="test_environments:LateMask"), run_dir=tmp_path / "run")
 
 
@@ -677,7 +677,7 @@ def test_a_mask_that_only_a_step_gives_is_refused(tmp_path: Path) -> None:
 
 class KillsAWorker(Callback):
     def on_step(self, run: Any, metrics: dict[str, float]) -> None:
-        os.kill(run._collector.envs.processes[0].pid, signal.SIGKILL)
+        os.kill(run.source.collector.envs.processes[0].pid, signal.SIGKILL)
 
 
 def test_the_end_of_an_environments_process_is_said(tmp_path: Path) -> None:
@@ -702,7 +702,7 @@ def test_no_process_of_an_environment_outlives_the_main_one(end: str, tmp_path: 
         "from rl_training.runtime.train import build\n"
         f"run = build(load_config({tiny(vectorization='async', num_envs=2)!r}))\n"
         "run.start()\n"
-        "print(*(process.pid for process in run._collector.envs.processes), flush=True)\n"
+        "print(*(process.pid for process in run.source.collector.envs.processes), flush=True)\n"
         "sys.stdin.readline()\n"
     )
     process = subprocess.Popen(

@@ -207,7 +207,7 @@ def test_offline_script_learns_compares_and_goes_on_online(tmp_path: Path, capsy
     returns = f"data {last['dataset_return_mean']:.1f}, behaviour cloning {last['bc_return_mean']:.1f}"
     assert beside == f"beside it  {returns}"
     assert online == f"online     120 steps: return {rows(second)[-1]['eval_return_mean']:.1f} (completed)"
-    assert re.fullmatch(r"judged     on 20 episodes: return -\d+\.\d", judged)
+    assert re.fullmatch(r"evaluated  on 20 episodes: return -\d+\.\d", judged)
     meta = read_meta(find_checkpoint(second))
     assert (meta["config"]["start_from"], meta["config"]["seed"]) == (str(first), 3)
     assert rows(second)[-1]["n_updates"] > rows(first)[-1]["n_updates"] == 10, "the updates go on, too"

@@ -15,7 +15,8 @@ from conformance import built
 from rl_training import resume_training, train
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.experiment.registry import REGISTRY
-from rl_training.runtime.loops.fine_tuning import FineTuningLoop
+from rl_training.runtime.loops.fine_tuning import FreshAndOld
+from rl_training.runtime.loops.off_policy import OffPolicyLoop
 from rl_training.testing import TinyEnv, differences, tiny_dataset
 from rl_training.types import SpaceInfo, UserError
 from run_helpers import cut_and_resume, latest, metrics_rows, run_differences, tiny
@@ -76,14 +77,14 @@ def test_networks_targets_optimisers_and_scales_are_those_of_the_other_run(algo:
     run = started(online(algo, origins[algo], normalize_obs=True, dataset="rl_training.testing:another_tiny_dataset"))
     run.close()
     there = latest(origins[algo])
-    assert differences(run.algorithm.policy_state(), there.policy) == []
+    assert differences(run.algorithm.policy.policy_state(), there.policy) == []
     assert differences(run.algorithm.training_state(), there.state["algorithm"]) == []
     assert {"obs_normalizer.mean", "obs_normalizer.var"} <= there.policy.keys()
     assert there.state["algorithm"]["followers"]["critic"]
     assert float(there.state["algorithm"]["learners"]["critic"]["optimizer"]["count"]) == 60.0
     factor = there.state["parts"]["rewards"]["factor"]
     assert factor not in (0.0, 1.0)
-    assert (run.loop.rewards.factor, run.loop.rewards.shift) == (factor, 0.5)
+    assert (run.loop.parts["rewards"].factor, run.loop.parts["rewards"].shift) == (factor, 0.5)
     assert run.steps == 0, "the clock counts this run's own steps"
 
 
@@ -123,14 +124,18 @@ def test_the_policy_acts_from_the_first_step_on(
     algo: str, origins: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = started(online(algo, origins[algo], normalize_obs=True))
+    run.close()
     asked: list[bool] = []
-    act = run.algorithm.act
-    monkeypatch.setattr(
-        type(run.algorithm),
-        "act",
-        lambda self, obs, carry=None, *, explore: asked.append(explore) or act(obs, explore=explore),
-    )
-    monkeypatch.setattr(type(run.algorithm), "random_actions", lambda self, obs: pytest.fail("it acted at random"))
+    policy = type(run.algorithm.policy)
+    act = policy.act
+
+    def noted(self: Any, obs: Any, carry: Any, *, explore: bool, rng: Any) -> Any:
+        asked.append(explore)
+        return act(self, obs, carry, explore=explore, rng=rng)
+
+    monkeypatch.setattr(policy, "act", noted)
+    monkeypatch.setattr(policy, "act_randomly", lambda *_, **__: pytest.fail("it acted at random"))
+    run = started(online(algo, origins[algo], normalize_obs=True))
     run.advance()
     run.close()
     assert asked == [True] * 6  # twelve steps of two environments
@@ -167,7 +172,8 @@ def outcomes(rows: Any) -> dict[bytes, tuple[Any, ...]]:
 def test_minibatches_are_mixed_as_the_fraction_says(fraction: float, old: int, monkeypatch: pytest.MonkeyPatch) -> None:
     run, batches = learned_from(online("iql", offline_fraction=fraction), monkeypatch)
     known = outcomes(run.loop.dataset)
-    fresh = outcomes(run.loop.replay.gather(np.arange(len(run.loop.replay)), gamma=0.9))
+    replay = run.loop.memory.second.replay
+    fresh = outcomes(replay.gather(np.arange(len(replay)), gamma=0.9))
     seen = set()
     for obs, reward, terminated in batches:
         assert len(obs) == 10
@@ -187,10 +193,13 @@ def test_rewards_of_both_sources_are_scaled_alike(
     own = {"reward_scale": 7.0, "reward_clip": 0.6, "normalize_obs": True}
     for origin, scales in ((None, own), (origins[algo], {})):
         run, batches = learned_from(online(algo, origin, **scales), monkeypatch)
-        factor, shift = (7.0, 0.0) if scales else (run.loop.rewards.factor, 0.5)
+        factor, shift = (7.0, 0.0) if scales else (run.loop.parts["rewards"].factor, 0.5)
         lowest, highest = -0.6 * factor + shift, 0.6 * factor + shift
-        replay = run.loop.replay.gather(np.arange(len(run.loop.replay)), gamma=0.9)
-        for rewards in (replay.reward, run.loop.memory.replay.gather(np.arange(50), gamma=0.9).reward):
+        fresh, old = run.loop.memory.second.replay, run.loop.memory.first().replay
+        for rewards in (
+            fresh.gather(np.arange(len(fresh)), gamma=0.9).reward.copy(),
+            old.gather(np.arange(50), gamma=0.9).reward,
+        ):
             raw = (rewards - shift) / factor
             assert raw.min() == pytest.approx(-0.6, rel=1e-5), "clipped before it is scaled"
             assert raw.max() <= 1e-6, "rewards of TinyEnv are never above 0"
@@ -204,19 +213,19 @@ def test_the_scale_of_observations_stays_frozen(origins: dict[str, Path], monkey
     """Whatever comes in: here observations a hundred times as large."""
     run = started(online("td3_bc", origins["td3_bc"], normalize_obs=True))
     before = run.algorithm.observer.state_dict()
-    step = run.loop.collector.step
+    step = run.source.collector.step
 
-    def stretched(action: Any) -> Any:
-        given = step(action)
+    def stretched(action: Any, records: Any) -> Any:
+        given = step(action, records)
         given.obs[:] *= 100.0
         return given
 
-    monkeypatch.setattr(run.loop.collector, "step", stretched)
+    monkeypatch.setattr(run.source.collector, "step", stretched)
     for _ in range(4):
         run.advance()
     run.close()
     assert differences(run.algorithm.observer.state_dict(), before) == []
-    assert np.abs(run.loop.replay.gather(np.arange(20), gamma=0.9).obs).max() > 50.0
+    assert np.abs(run.loop.memory.second.replay.gather(np.arange(20), gamma=0.9).obs).max() > 50.0
 
 
 def test_without_an_origin_the_scale_is_the_datasets() -> None:
@@ -263,7 +272,7 @@ def test_a_resumed_run_does_not_start_from_the_other_one_again(origins: dict[str
 def test_a_changed_dataset_is_refused_and_a_moved_one_is_not(origins: dict[str, Path], tmp_path: Path) -> None:
     config = online("iql", origins["iql"], normalize_obs=True)
     train(config, run_dir=tmp_path / "run")
-    with pytest.raises(UserError, match="dataset: it is not the one that the run learned from"):
+    with pytest.raises(UserError, match="dataset: is not the one that the run was trained on"):
         resume_training(tmp_path / "run", total_timesteps=144, dataset="rl_training.testing:another_tiny_dataset")
     result = resume_training(tmp_path / "run", total_timesteps=144, dataset="test_fine_tuning:the_same_dataset")
     assert result["step"] == 144.0
@@ -289,7 +298,7 @@ def complaint_of(config: dict[str, Any], tmp_path: Path) -> str:
 
 def test_a_run_of_another_algorithm_is_refused(origins: dict[str, Path], tmp_path: Path) -> None:
     found = complaint_of(online("iql", origins["awac"], normalize_obs=True), tmp_path)
-    assert found == f"start_from={str(origins['awac'])!r}: is a run of awac, and this is one of iql"
+    assert found == f"start_from={str(origins['awac'])!r}: is a run of awac, but this run is of iql"
 
 
 def test_a_missing_run_is_refused(tmp_path: Path) -> None:
@@ -310,18 +319,18 @@ ALONE = {"dataset": None, "offline_fraction": 0.0}
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"hidden_sizes": [9]}, "its hidden_sizes is [8], and that of this run is [9]"),
-        ({"activation": "tanh"}, "its activation is 'relu', and that of this run is 'tanh'"),
-        ({"n_critics": 3}, "its n_critics is 2, and that of this run is 3"),
+        ({"hidden_sizes": [9]}, "its hidden_sizes is [8], but that of this run is [9]"),
+        ({"activation": "tanh"}, "its activation is 'relu', but that of this run is 'tanh'"),
+        ({"n_critics": 3}, "its n_critics is 2, but that of this run is 3"),
         ({"normalize_obs": False}, "normalize_obs"),
         (
             {"env_id": "Pendulum-v1", "env_kwargs": {}, **ALONE},
-            "its action_shape is [2], and that of this run is [1]",
+            "its action_shape is [2], but that of this run is [1]",
         ),
-        ({"frame_stack": 2}, "its obs_shape is [3], and that of this run is [2, 3]"),
+        ({"frame_stack": 2}, "its obs_shape is [3], but that of this run is [2, 3]"),
         (
             {"env_id": "test_fine_tuning:WiderTinyEnv", **ALONE},
-            "its action_low is [-1.0, -1.0], and that of this run is [-3.0, -3.0]",
+            "its action_low is [-1.0, -1.0], but that of this run is [-3.0, -3.0]",
         ),
     ],
     ids=str,
@@ -341,11 +350,11 @@ def test_a_run_of_other_networks_or_spaces_is_refused(
         ({"dataset": None}, "offline_fraction=0.5: needs a dataset; give one, or offline_fraction=0"),
         (
             {"dataset": None, "offline_fraction": 0.0, "reward_scale": "return_range"},
-            "reward_scale='return_range': is the dataset's",
+            "reward_scale='return_range': needs a dataset",
         ),
         (
             {"dataset": None, "offline_fraction": 0.0, "normalize_obs": True},
-            "normalize_obs=True: takes the dataset's scale; give a dataset, start_from or false",
+            "normalize_obs=True: needs a dataset; give a dataset, start_from or false",
         ),
     ],
     ids=str,
@@ -363,10 +372,11 @@ def test_behaviour_cloning_does_not_go_on_online() -> None:
 def test_the_loop_is_the_fine_tuning_one_only_where_it_is_online() -> None:
     run = started(online("awac"))
     run.close()
-    assert isinstance(run.loop, FineTuningLoop)
+    assert isinstance(run.loop, OffPolicyLoop)
+    assert isinstance(run.loop.memory, FreshAndOld)
     run = started(settings("awac"))
     run.close()
-    assert not isinstance(run.loop, FineTuningLoop)
+    assert not isinstance(run.loop, OffPolicyLoop)
 
 
 @pytest.mark.parametrize(
@@ -376,5 +386,5 @@ def test_the_loop_is_the_fine_tuning_one_only_where_it_is_online() -> None:
 )
 def test_other_scales_than_those_of_the_other_run_are_refused(origins: dict[str, Path], change: dict[str, Any]) -> None:
     (key, value) = next(iter(change.items()))
-    with pytest.raises(UserError, match=rf"its {key} is .*, and that of this run is {value!r}"):
+    with pytest.raises(UserError, match=rf"its {key} is .*, but that of this run is {value!r}"):
         started(online("awac", origins["awac"], **change))

@@ -25,6 +25,7 @@ from replay_feed import (
     event_rows,
     info_of,
     played,
+    whole_stacks,
 )
 from rl_training.data.replay import FrameReplay, Replay
 from rl_training.runtime.actors.collector import Collector
@@ -51,25 +52,6 @@ def make_feed(envs: int, stack: int) -> Feed:
     return Feed(envs, lambda episode: stacked(episode, stack))
 
 
-def drawable(feed: Feed, positions: int, stack: int) -> dict[int, tuple[int, int]]:
-    """For every slot whose frames are all still there: the environment, and which of its transitions it holds.
-
-    Each transition takes a place in an endless row of frames, and each end of an episode one more; the last
-    `positions` places are there, counting the frame of the newest successor.
-    """
-    found = {}
-    for env, stored in enumerate(feed.stored):
-        places, place = [], 0
-        for transition in stored:
-            places.append(place)
-            place += 2 if transition.last else 1
-        for number, (transition, place) in enumerate(zip(stored, places, strict=True)):
-            oldest_frame = place - min(transition.age, stack - 1)
-            if oldest_frame > places[-1] + 1 - positions:
-                found[place % positions * feed.num_envs + env] = (env, number)
-    return found
-
-
 @given(event_rows(), st.integers(2, 4), st.integers(0, 12), st.integers(1, 5))
 def test_stacks_are_those_that_were_seen_and_only_whole_ones_can_be_drawn(
     rows: list[list[str]], stack: int, more: int, n_step: int
@@ -82,9 +64,9 @@ def test_stacks_are_those_that_were_seen_and_only_whole_ones_can_be_drawn(
         assert gone <= ready
         assert not gone & new
         ready = (ready | new) - gone
-        assert ready == drawable(feed, positions, stack).keys()
+        assert ready == whole_stacks(feed, positions, stack).keys()
         assert len(replay) == len(ready)
-    expected = drawable(feed, positions, stack)
+    expected = whole_stacks(feed, positions, stack)
     slots = np.random.default_rng(0).permutation(sorted(expected))
     batch = replay.gather(slots, n_step=n_step, gamma=GAMMA)
     check_chains(batch, [feed.chain(*expected[slot], n_step) for slot in slots])
@@ -115,7 +97,7 @@ def test_episodes_of_one_step_keep_both_their_frames() -> None:
     feed, replay = make_feed(1, 4), FrameReplay(spaces(4), 1, 20, 4)
     for event in ("terminated", "truncated", "both", "cut", "terminated"):
         feed.play([event], replay)
-    expected = drawable(feed, 20, 4)
+    expected = whole_stacks(feed, 20, 4)
     assert sorted(expected) == [0, 2, 4, 6, 8]
     for n_step in (1, 3):
         batch = replay.gather(np.array(sorted(expected)), n_step=n_step, gamma=GAMMA)
@@ -127,7 +109,7 @@ def test_a_cut_keeps_the_successor_and_ends_the_chain_there() -> None:
     for event in ("go", "cut", "go", "go"):
         feed.play([event], replay)
     replay.cut(np.zeros(1, bool))
-    expected = drawable(feed, 20, 3)
+    expected = whole_stacks(feed, 20, 3)
     batch = replay.gather(np.array(sorted(expected)), n_step=3, gamma=GAMMA)
     check_chains(batch, [feed.chain(*expected[slot], 3) for slot in sorted(expected)])
     assert batch.truncated.tolist() == [True, True, False, False]
@@ -137,17 +119,17 @@ def test_a_cut_between_episodes_changes_nothing() -> None:
     feed, replay = make_feed(2, 3), FrameReplay(spaces(3), 2, 20, 3)
     replay.cut(np.ones(2, bool))
     feed.play(["terminated", "truncated"], replay)
-    before = replay.state_dict(), replay.memory["rows"].data.copy()
+    before = replay.state_dict(), replay.arrays["rows"].data.copy()
     replay.cut(np.ones(2, bool))
     assert replay.state_dict() == before[0]
-    np.testing.assert_array_equal(replay.memory["rows"].data, before[1])
+    np.testing.assert_array_equal(replay.arrays["rows"].data, before[1])
 
 
 def test_every_transition_that_can_be_drawn_is_equally_likely() -> None:
     feed, replay = make_feed(2, 3), FrameReplay(spaces(3), 2, 24, 3)
     for number in range(30):
         feed.play(["truncated" if number % 4 == 0 else "go", "terminated" if number % 9 == 0 else "go"], replay)
-    slots = sorted(drawable(feed, 12, 3))
+    slots = sorted(whole_stacks(feed, 12, 3))
     draws = np.concatenate([replay.draw(np.random.default_rng(seed), 200) for seed in range(50)])
     assert_uniform(draws, slots)
     np.testing.assert_array_equal(replay.draw(np.random.default_rng(0), 200), draws[:200])
@@ -173,7 +155,7 @@ def test_frames_that_were_brought_back_go_on_as_if_nothing_had_happened(steps: i
     played(restored, feed, 1, 10)
     played(unbroken, twin, 1, 10)
     assert_same(restored, unbroken)
-    np.testing.assert_array_equal(restored.memory["rows"].data, unbroken.memory["rows"].data)
+    np.testing.assert_array_equal(restored.arrays["rows"].data, unbroken.arrays["rows"].data)
 
 
 def test_frames_are_saved_and_loaded_on_their_own(tmp_path: Path) -> None:
@@ -200,7 +182,7 @@ def test_a_state_of_plain_transitions_is_refused() -> None:
 def test_every_change_is_noted_where_it_happened() -> None:
     """A chunk that was not said to have changed has not: a checkpoint would link the old file."""
     feed, replay = make_feed(2, 3), FrameReplay(spaces(3), 2, 40, 3)
-    rows = replay.memory["rows"]
+    rows = replay.arrays["rows"]
     rows.chunk_rows, rows.versions = 2, np.zeros(20, np.int64)
     rng = np.random.default_rng(0)
     for _ in range(80):

@@ -78,7 +78,7 @@ def test_a_run_goes_on_with_its_own_demonstrations_only(tmp_path: Path, caplog: 
     save_npz(cartpole_expert().episodes(np.arange(1, 5)), data)
     with (
         caplog.at_level(logging.INFO, logger="rl_training"),
-        pytest.raises(UserError, match="dataset: it is not the one that the run learned from"),
+        pytest.raises(UserError, match="dataset: is not the one that the run was trained on"),
     ):
         resume_training(tmp_path / "run", total_timesteps=120)
     assert not [line for line in caplog.messages if line.startswith("imitates")], "nothing is, of what was refused"
@@ -123,7 +123,7 @@ def test_its_class_learns_what_its_trainer_does(tmp_path: Path) -> None:
 
 
 def test_what_is_imitated_is_said_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
-    for absorbing, words in ((True, "an end is judged as a state"), (False, "rewards above 0 favour long episodes")):
+    for absorbing, words in ((True, "an end counts as a state"), (False, "rewards above 0 favour long episodes")):
         with caplog.at_level(logging.INFO, logger="rl_training"):
             run = build(load_config(config(subsample=20, absorbing=absorbing)))
             run.start()
@@ -132,7 +132,7 @@ def test_what_is_imitated_is_said_at_the_start(caplog: pytest.LogCaptureFixture)
             run.close()
         said = [line for line in caplog.messages if "demonstrations" in line]
         assert len(said) == 1
-        assert said[0].startswith("imitates 100 steps of 4 demonstrations, of which 0 end")
+        assert said[0].startswith("imitates 100 steps of 4 demonstrations, of which 0 terminate")
         assert words in said[0]
         caplog.clear()
 

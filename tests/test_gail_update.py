@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conformance import CONTINUOUS, DISCRETE, ENGINES, PPO_METRICS, SEVERAL, agent, boxed, played
+from conformance import CONTINUOUS, DISCRETE, ENGINES, PPO_METRICS, SEVERAL, agent, boxed, chosen, played
 from rl_training.algorithms.gail import (
     GAIL,
     SPEC,
@@ -68,13 +68,14 @@ def gathered(learner: GAIL, info: SpaceInfo = DISCRETE, *, seed: int = 0) -> Rol
 
 def logits(learner: GAIL, rollout: Rollout, info: SpaceInfo = DISCRETE) -> np.ndarray:
     """What the discriminator says of a rollout's steps, computed by hand."""
-    moments = learner.judge.observer.normalizer.moments  # type: ignore[union-attr]
+    moments = learner.discriminator.observer.normalizer.moments  # type: ignore[union-attr]
     rows = rollout.obs.reshape(-1, *info.obs_shape)
     scaled = np.clip((rows - moments.mean) / np.sqrt(moments.var + 1e-8), -10.0, 10.0)
     action = action_numbers(rollout.action.reshape(-1, *rollout.action.shape[2:]), info)
     inputs = np.concatenate([scaled, action, np.zeros((len(rows), 1))], axis=1).astype(np.float32)
     with torch.no_grad():
-        return plain(learner.judge.network)(torch.from_numpy(inputs)).squeeze(-1).numpy().reshape(rollout.reward.shape)
+        logits = plain(learner.discriminator.network)(torch.from_numpy(inputs)).squeeze(-1).numpy()
+        return logits.reshape(rollout.reward.shape)
 
 
 def plain(judge: Discriminator) -> nn.Sequential:
@@ -142,7 +143,7 @@ def test_the_gradient_penalty_of_a_flat_function_is_a_number() -> None:
 def test_a_step_of_the_discriminator_is_that_of_plain_torch() -> None:
     learner = gail(disc_updates=3, disc_learning_rate=0.01, gradient_penalty_coef=2.0)
     rollout = gathered(learner)
-    network = plain(learner.judge.network)
+    network = plain(learner.discriminator.network)
     adam = torch.optim.Adam(network.parameters(), lr=0.01, eps=1e-8)
     rng = copy.deepcopy(learner.batch_rng)
     expert, own = demonstrations(DISCRETE), of_rollout(rollout)
@@ -167,7 +168,7 @@ def test_a_step_of_the_discriminator_is_that_of_plain_torch() -> None:
         (error(network(real), ones) + error(network(made), zeros) + 2.0 * penalty).backward()
         adam.step()
     learner.update(rollout)
-    for ours, theirs in zip(plain(learner.judge.network).parameters(), network.parameters(), strict=True):
+    for ours, theirs in zip(plain(learner.discriminator.network).parameters(), network.parameters(), strict=True):
         np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), atol=2e-5)
 
 
@@ -179,7 +180,7 @@ def test_ppo_learns_from_the_discriminators_rewards_and_from_no_others(
     """PPO alone, given a rollout with rewards that are computed by hand, comes to the same weights."""
     learner = gail(info, reward_form=form, absorbing=False)
     other = agent("ppo", info, n_epochs=2, batch_size=16, learning_rate=1e-2)
-    assert differences(learner.policy_state(), other.policy_state()) == []
+    assert differences(learner.policy.policy_state(), other.policy.policy_state()) == []
     rollout = gathered(learner, info)
     twin = copy.deepcopy(rollout)
     original = PPO.update
@@ -220,7 +221,8 @@ def test_an_end_is_worth_what_comes_after_it(form: RewardForm) -> None:
     after = np.zeros((1, 3 + 4 + 1), np.float32)
     after[0, -1] = 10.0
     with torch.no_grad():
-        lasting = float(imitation_reward(plain(learner.judge.network)(torch.from_numpy(after)).numpy(), form)[0, 0])
+        logit = plain(learner.discriminator.network)(torch.from_numpy(after)).numpy()
+        lasting = float(imitation_reward(logit, form)[0, 0])
     brute = sum(0.9**k * lasting for k in range(1, 500))
     assert metrics["absorbing_reward"] == pytest.approx(lasting, abs=1e-6)
     assert brute == pytest.approx(absorbed_value(lasting, 0.9), rel=1e-6)
@@ -239,9 +241,9 @@ def test_without_absorbing_states_nothing_follows_an_end() -> None:
 def test_only_with_absorbing_states_does_the_discriminator_see_ends(absorbing: bool) -> None:
     """The weights behind the input that says so move if it is ever other than 0."""
     learner = gail(absorbing=absorbing, gradient_penalty_coef=0.0)  # which pulls on all weights
-    before = plain(learner.judge.network)[0].weight[:, -1]
+    before = plain(learner.discriminator.network)[0].weight[:, -1]
     learner.update(gathered(learner))
-    assert torch.equal(before, plain(learner.judge.network)[0].weight[:, -1]) is not absorbing
+    assert torch.equal(before, plain(learner.discriminator.network)[0].weight[:, -1]) is not absorbing
 
 
 def test_steps_after_the_end_are_as_frequent_as_ends() -> None:
@@ -334,8 +336,8 @@ def test_a_warm_start_makes_demonstrated_actions_likely_under_the_scale_of_their
     fixed = demonstrations(DISCRETE)
     learner.demonstrate(Occupancy(100.0 * fixed.obs, (fixed.obs[:, 0] > 1.0).astype(np.int64), 0.0))
     learner.imitate()
-    chosen = learner.act(100.0 * fixed.obs, explore=False).action
-    assert (chosen == (fixed.obs[:, 0] > 1.0)).mean() > 0.95
+    action = chosen(learner, 100.0 * fixed.obs, explore=False).action
+    assert (action == (fixed.obs[:, 0] > 1.0)).mean() > 0.95
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -357,7 +359,7 @@ def test_a_warm_start_leaves_no_trace_in_ppos_optimiser(engine: str) -> None:
 def test_without_a_warm_start_the_policy_begins_as_it_was_made() -> None:
     learner = gail(normalize_obs=True)
     assert learner.imitate() == []
-    assert differences(learner.policy_state(), gail(normalize_obs=True).policy_state()) == []
+    assert differences(learner.policy.policy_state(), gail(normalize_obs=True).policy.policy_state()) == []
 
 
 def test_metric_names_are_stable() -> None:

@@ -142,7 +142,7 @@ def test_rewards_of_the_world_are_reported_and_not_learned_from() -> None:
 
 def quiet_weights(run: Run) -> list[Any]:
     assert isinstance(run.algorithm, GAIL)
-    return [run.algorithm.parameters.data, run.algorithm.judge.learner.parameters.data]
+    return [run.algorithm.parameters.data, run.algorithm.discriminator.learner.parameters.data]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from conformance import CONTINUOUS, ENGINES, agent
-from off_policy_reference import assert_learns_like, tensor, transitions
+from off_policy_reference import acted, assert_learns_like, tensor, transitions
 from offline_reference import IQLReference, gaussian_cost, squared_error
-from rl_training.algorithms.iql import SPEC, IQLConfig, iql_weights
-from rl_training.algorithms.parts.imitators import LOG_STD_RANGE
+from rl_training.algorithms.iql import SPEC, ExpectileRegression, IQLConfig, iql_weights
+from rl_training.algorithms.parts.policies import LOG_STD_RANGE
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.ops.value import expectile_loss
 
@@ -62,9 +62,10 @@ def test_v_reaches_the_exact_expectile_of_a_fixed_table(engine: str, expectile: 
     table = np.array([[0.0, 1.0, 2.0, 3.0, 10.0], [-4.0, -1.0, 0.0, 0.5, 1.0]], np.float32)
     obs = np.repeat(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], np.float32), 5, axis=0)
     for step in range(600):
-        learner.values.fit(obs, table.ravel(), expectile, 0.1 if step < 350 else 0.01)
+        rate = 0.1 if step < 350 else 0.01
+        learner.values.fit(obs, ExpectileRegression(expectile), table.ravel(), learning_rate=rate)
     expected = [exact_expectile(row, expectile) for row in table]
-    np.testing.assert_allclose(learner.values(obs)[[0, 5]], expected, atol=0.01)
+    np.testing.assert_allclose(learner.values.outputs(obs)[[0, 5], 0], expected, atol=0.01)
     if expectile == 0.5:
         np.testing.assert_allclose(expected, table.mean(axis=1), atol=1e-6)
 
@@ -123,7 +124,7 @@ def test_the_policy_and_q_learn_from_the_new_v_and_the_slow_q(engine: str) -> No
     losses = []
     for bootstrap in (new_next, old_next):
         alive = torch.from_numpy(~batch.terminated)
-        target = tensor(batch.reward) + tensor(batch.extras["discount"]) * alive * bootstrap
+        target = tensor(batch.reward) + tensor(batch.discount) * alive * bootstrap
         losses.append((0.5 * (old_q - target) ** 2).mean(dim=1).sum().item())
     assert metrics["critic_loss"] == pytest.approx(losses[0], rel=1e-4)
     assert abs(losses[0] - losses[1]) > 0.05
@@ -190,7 +191,7 @@ def test_the_deviation_is_the_same_everywhere_starts_at_one_and_stays_in_its_ran
 def test_actions_are_clipped_and_not_squashed(engine: str) -> None:
     learner = iql(engine=engine)
     obs = np.repeat(transitions(CONTINUOUS, 1).obs, 20_000, axis=0)
-    best, drawn = learner.act(obs, explore=False).action, learner.act(obs, explore=True).action
+    best, drawn = acted(learner, obs, explore=False), acted(learner, obs, explore=True)
     assert (np.abs(best) < 1.0).all()
     assert np.abs(drawn).max() == 1.0
     inside = np.abs(drawn) < 1.0
@@ -205,7 +206,7 @@ def test_actions_are_clipped_and_not_squashed(engine: str) -> None:
 def test_a_policy_without_deviation_is_noisy_only_when_it_explores(engine: str) -> None:
     learner = iql(engine=engine, policy_head="deterministic", noise_std=0.2)
     obs = np.repeat(transitions(CONTINUOUS, 1).obs, 5000, axis=0)
-    best, drawn = learner.act(obs, explore=False).action, learner.act(obs, explore=True).action
+    best, drawn = acted(learner, obs, explore=False), acted(learner, obs, explore=True)
     np.testing.assert_array_equal(best, best[:1].repeat(5000, axis=0))
     np.testing.assert_allclose((drawn - best).std(axis=0), 0.2, rtol=0.05)
 

@@ -183,13 +183,13 @@ def test_a_crash_at_any_moment_of_a_save_leaves_a_checkpoint(saved_run: tuple[Ru
     old = run.steps
     run.advance()
     # The new checkpoint is the best, so that both pointers move, and pruning has something to do.
-    run.best_step = run.steps
+    run.archive.best_step = run.steps
     work_dir = tmp_path / "work"
 
     def prepare() -> None:
         shutil.rmtree(work_dir, ignore_errors=True)
         shutil.copytree(template, work_dir)
-        run.folder = RunFolder(work_dir)
+        run.archive.folder = RunFolder(work_dir)
 
     seen = set()
 
@@ -218,14 +218,14 @@ def test_a_crash_while_a_checkpoint_replaces_another_of_its_step(saved_run: tupl
     def prepare() -> None:
         shutil.rmtree(work_dir, ignore_errors=True)
         shutil.copytree(template, work_dir)
-        run.folder = RunFolder(work_dir)
+        run.archive.folder = RunFolder(work_dir)
 
     def check(moment: str) -> None:
         assert read_checkpoint(find_checkpoint(work_dir)).meta["step"] == run.steps, moment
         assert read_checkpoint(find_checkpoint(work_dir / "checkpoints" / f"step_{run.steps}")), moment
         again, _ = restore(work_dir)
         # And the next save tidies up.
-        again.folder = RunFolder(work_dir)
+        again.archive.folder = RunFolder(work_dir)
         again.save()
         again.close()
         left = [path.name for path in (work_dir / "checkpoints").iterdir() if path.is_dir()]
@@ -270,7 +270,7 @@ def test_a_crash_at_start_up_shows_no_run_or_one_that_can_be_resumed(tmp_path: P
 
     try:
         run.start()
-        every_crash(run.open_folder, prepare, check)
+        every_crash(lambda: run.archive.open(run), prepare, check)
     finally:
         run.close()
     assert seen == {0, 1}

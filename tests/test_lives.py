@@ -10,6 +10,7 @@ import pytest
 
 from rl_training.data.replay import FrameReplay
 from rl_training.experiment.config import load_config
+from rl_training.runtime.datasets import UniformPolicy
 from rl_training.runtime.envs.lives import lives_lost
 from rl_training.runtime.evaluate import Evaluator
 from rl_training.runtime.train import build
@@ -52,14 +53,14 @@ def test_a_memory_of_single_frames_gives_the_stacks_that_acting_saw(quiet: bool)
     run = build(load_config(dqn(env_kwargs={"quiet": quiet})))
     run.start()
     seen = []
-    act = run.loop.collector.step  # type: ignore[attr-defined]
+    act = run.source.collector.step  # type: ignore[attr-defined]
 
-    def watched(action: Array) -> Any:
-        step = act(action)
+    def watched(action: Array, records: Any) -> Any:
+        step = act(action, records)
         seen.append(step)
         return step
 
-    run.loop.collector.step = watched  # type: ignore[attr-defined]
+    run.source.collector.step = watched  # type: ignore[attr-defined]
     run.advance()
     replay = run.loop.parts["replay"]
     assert isinstance(replay, FrameReplay)
@@ -87,17 +88,20 @@ def test_what_is_neither_true_nor_false_is_refused(said: Any) -> None:
     run.close()
 
 
-def test_who_does_not_speak_of_lives_has_lost_none() -> None:
+def test_without_a_word_on_lives_none_was_lost() -> None:
     assert lives_lost({}, 2) is None
     assert lives_lost({"life_lost": np.array([None, True])}, 2).tolist() == [False, True]  # type: ignore[union-attr]
 
 
-def test_a_policy_is_judged_with_the_memory_that_it_learned_with() -> None:
+def test_a_recurrent_policy_is_evaluated_as_it_learned() -> None:
     """It forgets at a lost life in an evaluation too."""
     forgotten: list[Array] = []
 
-    class Watched:
-        def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act:
+    class Watched(UniformPolicy):
+        def __init__(self) -> None:
+            """It has no settings."""
+
+        def act(self, obs: Array, carry: Any, *, explore: bool, rng: np.random.Generator) -> Act:
             return Act(np.zeros(len(obs), np.int64), carry)
 
         def begin_episodes(self, carry: Any, mask: Array) -> Any:
@@ -105,8 +109,8 @@ def test_a_policy_is_judged_with_the_memory_that_it_learned_with() -> None:
             return carry
 
     run = build(load_config(dqn()))
-    judged: Evaluator = run.evaluator
-    assert judged(Watched(), 1).lengths == (11,)
+    evaluate: Evaluator = run.evaluator
+    assert evaluate(Watched(), 1).lengths == (11,)
     assert [t + 1 for t, mask in enumerate(forgotten) if mask[0]] == [4, 8, 11]
     run.close()
 

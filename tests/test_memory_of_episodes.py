@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from conformance import chosen
 from rl_training import PPO, RecurrentPPO, UserError
 from rl_training.experiment.config import load_config
-from rl_training.runtime.datasets import Behaviour, collect
+from rl_training.runtime.actors.sources import Local
+from rl_training.runtime.datasets import Behaviour, UniformPolicy, collect
 from rl_training.runtime.train import Run, build
 from rl_training.testing import TinyEnv, tiny_config
 from rl_training.types import Act
@@ -40,18 +44,15 @@ def noted(run: Run) -> tuple[list[Any], list[Any]]:
     """What the policy will carry into every step of training from now on, and the steps themselves."""
     carried: list[Any] = []
     steps: list[Any] = []
-    act, step = run.algorithm.act, run.loop.collector.step  # type: ignore[attr-defined]
+    assert isinstance(run.source, Local)
+    actor, step = run.source.actor, run.source.collector.step
 
-    def noting_act(obs: Any, carry: Any = None, *, explore: bool) -> Any:
-        carried.append(None if carry is None else carry.copy())
-        return act(obs, carry, explore=explore)
-
-    def noting_step(action: Any) -> Any:
-        steps.append(step(action))
+    def noting_step(action: Any, records: Any) -> Any:
+        carried.append(deepcopy(actor.carry))  # with which the action was chosen
+        steps.append(step(action, records))
         return steps[-1]
 
-    run.algorithm.act = noting_act  # type: ignore[method-assign]
-    run.loop.collector.step = noting_step  # type: ignore[attr-defined]
+    run.source.collector.step = noting_step  # type: ignore[method-assign]
     return carried, steps
 
 
@@ -64,7 +65,7 @@ def test_memory_lasts_as_long_as_an_episode(vectorization: str) -> None:
     for _ in range(9):
         run.advance()
     run.close()
-    assert carried[0] is None
+    assert not carried[0].any()
     assert any((~step.real).any() for step in steps) == (vectorization == "native")
     for step, carry in zip(steps[:-1], carried[1:], strict=True):
         over = step.terminated | step.truncated | ~step.real
@@ -95,44 +96,52 @@ def test_a_lost_life_is_forgotten() -> None:
         assert carry.any(axis=1).tolist() == (~np.isin(time, [0, 3, 6])).tolist()
     assert lost_in_episode > 3
     rollout = run.loop.rollout  # type: ignore[attr-defined]
-    np.testing.assert_array_equal(rollout.starts[1:], ~rollout.extras["state"][1:].any(axis=2))
+    np.testing.assert_array_equal(rollout.starts[1:], ~rollout.records["state"][1:].any(axis=2))
 
 
 def test_the_noise_of_a_policy_without_memory_is_drawn_for_every_rollout() -> None:
     run = build(tiny_config("ppo", {"actions": "continuous"}, use_sde=True))
     run.start()
-    carried: list[Any] = []
-    act = run.algorithm.act
-    run.algorithm.act = lambda obs, carry=None, *, explore: carried.append(carry) or act(obs, carry, explore=explore)
+    carried, _ = noted(run)
     for _ in range(2):
         run.advance()
     run.close()
-    assert [carry is None for carry in carried] == [True, *[False] * 5] * 2
-    assert set(run.loop.parts) == {"collector"}
+    drawn, ages = zip(*carried, strict=True)
+    assert [age.tolist() for age in ages] == [[-1, -1], *([steps, steps] for steps in range(1, 6))] * 2
+    assert [noise.any() for noise in drawn] == [False, *[True] * 5] * 2
+    assert all(np.array_equal(noise, drawn[1]) for noise in drawn[1:6])
+    assert not np.array_equal(drawn[1], drawn[7])
+    # A resume needs none of it.
+    assert run.loop.parts == {}
+    assert "carry" not in run.snapshot().envs["actor"]
 
 
 def test_what_a_resume_lost_is_forgotten() -> None:
     run = started()
     for _ in range(3):
         run.advance()
-    loop: Any = run.loop
-    remembered = loop.parts["episodes"].carry
+    saved = run.snapshot()
+    remembered = saved.envs["actor"]["carry"].numpy()
     assert remembered.any(axis=1).all()
-    loop.collector.broken = np.array([False, True])
-    carried, _ = noted(run)
-    run.advance()
     run.close()
+    # As if the second environment had not shown again what it showed when the run was saved.
+    resumed = build(run.config)
+    resumed.load(replace(saved, envs={"actor": saved.envs["actor"] | {"lost": torch.tensor([False, True])}}))
+    carried, _ = noted(resumed)
+    resumed.advance()
     np.testing.assert_array_equal(carried[0], remembered * [[1.0], [0.0]])
-    assert not loop.collector.broken.any()
+    # What was lost is forgotten once: the next checkpoint says nothing of it.
+    assert "lost" not in resumed.snapshot().envs["actor"]
+    resumed.close()
 
 
 def test_predict_remembers_by_its_state(agent: RecurrentPPO) -> None:
     obs = np.random.default_rng(0).normal(size=(5, 2, 4)).astype(np.float32)
     algorithm: Any = agent._run.algorithm
-    state, carry = None, None
+    state, carry = None, algorithm.policy.initial_carry(2)
     for row in obs:
         _, state = agent.predict(row, state, deterministic=True)
-        carry = algorithm.act(row, carry, explore=False).carry
+        carry = chosen(algorithm, row, carry, explore=False).carry
         np.testing.assert_array_equal(state, carry)
     started_anew = agent.predict(obs[0], state, episode_start=np.array([False, True]), deterministic=True)[1]
     fresh = agent.predict(obs[0], deterministic=True)[1]
@@ -156,7 +165,7 @@ def test_predict_takes_one_observation_and_one_start(agent: RecurrentPPO) -> Non
     [
         (None, [True], r"episode_start=\[True\]: must be true or false for each of 2 observations"),
         (None, [0, 7], "must be true or false"),
-        (np.zeros((3, 32), np.float32), None, "state: is that of 3 observations, but there are 2 now"),
+        (np.zeros((3, 32), np.float32), None, "state: belongs to 3 observations, but 2 are given"),
         (np.zeros((2, 5), np.float32), None, r"state: has shape \(2, 5\); must be \(2, 32\)"),
         (np.zeros((2, 5)).tolist(), None, r"state: has shape \(2, 5\); must be \(2, 32\)"),
         (np.zeros((2, 5), np.float32), [0, 1], r"state: has shape \(2, 5\); must be \(2, 32\)"),
@@ -207,19 +216,24 @@ def test_a_policy_without_memory_takes_starts_too() -> None:
     assert state is None
 
 
-class Counting:
+class Counting(UniformPolicy):
     """Remembers how many steps of the episode it has seen, which `TinyEnv` shows as well."""
 
-    def act(self, obs: Any, carry: Any = None, *, explore: bool) -> Act:
-        seen = np.zeros(len(obs)) if carry is None else carry
-        np.testing.assert_allclose(7.0 * obs[:, 2], seen, atol=1e-5)
-        return Act(np.full(len(obs), 2), seen + 1.0)
+    def __init__(self) -> None:
+        """It has no settings."""
+
+    def initial_carry(self, count: int) -> Any:
+        return np.zeros(count)
+
+    def act(self, obs: Any, carry: Any, *, explore: bool, rng: np.random.Generator) -> Act:
+        np.testing.assert_allclose(7.0 * obs[:, 2], carry, atol=1e-5)
+        return Act(np.full(len(obs), 2), carry + 1.0)
 
     def begin_episodes(self, carry: Any, mask: Any) -> Any:
         return np.where(mask, 0.0, carry)
 
 
-def test_every_episode_is_judged_from_a_fresh_memory() -> None:
+def test_every_evaluation_episode_begins_with_a_fresh_memory() -> None:
     """Also those that an environment plays after others."""
     run = started()
     lengths = run.evaluator(Counting(), 40).lengths

@@ -276,7 +276,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "arrow": (in_metadata(data_format="arrow"), "data_format is 'arrow'; only hdf5 can be read"),
     "another number of episodes": (in_metadata(total_episodes=13), "has 12 episodes; metadata.json says 13"),
     "no metadata": (lambda data: (data / "metadata.json").unlink(), "metadata.json': is missing or damaged"),
-    "metadata that is none": (lambda data: (data / "metadata.json").write_text("[]"), "it holds no mapping"),
+    "metadata that is none": (lambda data: (data / "metadata.json").write_text("[]"), "it is not a mapping"),
     "no episodes": (lambda data: (data / "main_data.hdf5").unlink(), "main_data.hdf5': is missing, damaged or foreign"),
     "truncated file": (cut, "main_data.hdf5': is missing, damaged or foreign"),
 }
@@ -296,7 +296,7 @@ def test_broken_datasets_are_refused_in_one_line(folder: Path, name: str) -> Non
 def test_an_id_that_is_taken_is_refused_and_left_alone(folder: Path) -> None:
     path = write(folder)
     before = (path / "data" / "main_data.hdf5").read_bytes()
-    with pytest.raises(UserError, match="'steps/ladder-v0': is already there"):
+    with pytest.raises(UserError, match="'steps/ladder-v0': already exists"):
         write(folder, dataset_of(LADDER[:1]))
     assert (path / "data" / "main_data.hdf5").read_bytes() == before
 
@@ -304,7 +304,7 @@ def test_an_id_that_is_taken_is_refused_and_left_alone(folder: Path) -> None:
 def test_what_cannot_be_written_leaves_nothing_behind(folder: Path) -> None:
     dataset = dataset_of(LADDER)
     shifted = replace(dataset, next_obs=dataset.obs.copy())
-    with pytest.raises(UserError, match="episode 0: a next observation is not the observation after it"):
+    with pytest.raises(UserError, match="episode 0: a next observation is not the next row's observation"):
         write(folder, shifted)
     with pytest.raises(UserError, match="actions must be in the environment's units"):
         write(folder, replace(dataset, source={"action_units": "normalized"}))
@@ -320,7 +320,7 @@ def test_what_cannot_be_written_leaves_nothing_behind(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["ladder", "ladder-v", "../ladder-v0", "/ladder-v0", "a b-v0", "steps//ladder-v0", ""])
 def test_ids_that_minari_would_not_take_are_refused(folder: Path, name: str) -> None:
     assert not is_minari_id(name)
-    with pytest.raises(UserError, match=r"is no Minari id; they look like medium-v0 or pendulum/medium-v0$"):
+    with pytest.raises(UserError, match=r"is not a Minari id; they look like medium-v0 or pendulum/medium-v0$"):
         write(folder, dataset_id=name)
 
 

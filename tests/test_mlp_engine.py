@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.algorithms.on_policy import Batch
-from rl_training.models.actor_critic_engine import ActorCriticEngine, engine_for
+from conformance import chosen
+from rl_training.algorithms.parts.objectives import AutogradForm, Batch
+from rl_training.models.actor_critic_engine import ActorCriticEngine, CompiledActing, within_reach
 from rl_training.models.flat import FlatParameters
 from rl_training.models.mlp_actor_critic import MLPActorCritic, Shape
 from rl_training.models.mlp_engine import MLPEngine
-from rl_training.models.torso import MLP
 from rl_training.ops.distributions import FORBIDDEN, action_distribution
 from rl_training.ops.kernels import acting
+from rl_training.runtime.actors.actor import Steps
 from rl_training.runtime.train import build
 from rl_training.testing import tiny_config
 from rl_training.types import SpaceInfo
@@ -44,8 +45,8 @@ def _network(info: SpaceInfo, activation: str) -> tuple[MLPActorCritic, FlatPara
 def test_likelihoods_values_and_gradients_equal_autograd(kind: str, activation: str) -> None:
     info = KINDS[kind]
     network, flat = _network(info, activation)
-    engine = engine_for(network, flat, info)
-    assert engine is not None
+    assert within_reach(network, info)
+    engine = ActorCriticEngine(network, info)
     distribution = action_distribution(info)
     rng = np.random.default_rng(0)
     obs = rng.normal(size=(33, 5)).astype(np.float32)
@@ -108,8 +109,8 @@ def test_stacked_mlps_and_the_gradient_of_the_input_equal_autograd(stack: tuple[
 
 
 def test_a_batch_of_another_size_does_not_see_the_last_one() -> None:
-    network, flat = _network(KINDS["discrete"], "tanh")
-    engine = ActorCriticEngine(network, flat, KINDS["discrete"])
+    network, _ = _network(KINDS["discrete"], "tanh")
+    engine = ActorCriticEngine(network, KINDS["discrete"])
     obs = np.random.default_rng(1).normal(size=(20, 5)).astype(np.float32)
     whole = [array.copy() for array in engine.evaluate(obs, np.zeros(20, np.int64))]
     part = [array.copy() for array in engine.evaluate(obs[:7], np.zeros(7, np.int64))]
@@ -123,9 +124,9 @@ def test_a_batch_of_another_size_does_not_see_the_last_one() -> None:
 @pytest.mark.parametrize("activation", ["tanh", "relu", "silu"])
 def test_the_acting_kernel_equals_torch_for_any_number_of_rows(rows: int, activation: str) -> None:
     network, flat = _network(KINDS["discrete"], activation)
-    engine = ActorCriticEngine(network, flat, KINDS["discrete"])
+    acting_engine = CompiledActing(network, flat.data, KINDS["discrete"])
     obs = (3.0 * np.random.default_rng(rows).normal(size=(rows, 5))).astype(np.float32)
-    params, value = engine.rows(obs)
+    params, value = acting_engine.outputs(obs)
     with torch.no_grad():
         expected = network(torch.from_numpy(obs))
     np.testing.assert_allclose(params, expected[0].numpy(), rtol=1e-4, atol=3e-6)
@@ -134,12 +135,12 @@ def test_the_acting_kernel_equals_torch_for_any_number_of_rows(rows: int, activa
 
 def test_the_acting_kernel_reads_weights_as_they_are_now() -> None:
     network, flat = _network(KINDS["discrete"], "tanh")
-    engine = ActorCriticEngine(network, flat, KINDS["discrete"])
+    acting_engine = CompiledActing(network, flat.data, KINDS["discrete"])
     obs = np.ones((2, 5), np.float32)
-    before = engine.rows(obs)[0].copy()
+    before = acting_engine.outputs(obs)[0].copy()
     with torch.no_grad():
         network.policy_head.bias.add_(1.0)
-    np.testing.assert_allclose(engine.rows(obs)[0], before + 1.0, rtol=1e-5)
+    np.testing.assert_allclose(acting_engine.outputs(obs)[0], before + 1.0, rtol=1e-5)
 
 
 def test_the_fast_tanh_is_tanh() -> None:
@@ -155,12 +156,12 @@ def test_both_paths_draw_from_the_same_distribution(kind: str) -> None:
     """The same stream gives the same actions and log-probabilities through the kernel and through torch."""
     info = KINDS[kind]
     network, flat = _network(info, "tanh")
-    engine = ActorCriticEngine(network, flat, info)
+    acting_engine = CompiledActing(network, flat.data, info)
     distribution = action_distribution(info)
     obs = np.random.default_rng(5).normal(size=(4000, 5)).astype(np.float32)
     with torch.no_grad():
         params, _ = network(torch.from_numpy(obs))
-    action, log_prob, _ = engine.sample(obs, np.random.default_rng(7))
+    action, log_prob = acting_engine.draw(acting_engine.outputs(obs)[0], np.random.default_rng(7))
     exact = distribution.log_prob(params, torch.from_numpy(action)).numpy()
     np.testing.assert_allclose(log_prob, exact, rtol=1e-4, atol=1e-5)
     other, _ = distribution.sample(params.numpy(), np.random.default_rng(8))
@@ -183,19 +184,14 @@ def _gradient(algo: str, engine: str, env: dict[str, Any], **settings: Any) -> t
     rng = np.random.default_rng(11)
     info = run.info
     masked = bool(info.mask_size)
-    obs = np.stack(
-        [run.loop.collector.step(algorithm.act(run.loop.collector.obs, explore=True).action).obs for _ in range(8)]
-    )  # type: ignore[attr-defined]
+    obs = np.stack([step.obs for step in run.source.gather(8, Steps())])
     rows = obs.reshape(-1, *info.obs_shape)
-    action = algorithm.act(rows, explore=True).action
+    action = chosen(algorithm, rows).action
     column = rng.normal(size=(5, len(rows))).astype(np.float32)
     data = Batch(rows, action, *column[1:])
     assert (algorithm.engine == "mlp") == (engine == "auto")
     assert masked == bool(env.get("masked"))
-    if algo == "ppo":
-        algorithm._gradient(data)
-    else:
-        algorithm._autograd(data) if engine == "autograd" else algorithm._closed_form(algorithm.mlp, data)
+    algorithm.gradient(data)
     run.close()
     return algorithm.parameters.grad.clone()
 
@@ -222,18 +218,21 @@ def test_the_gradient_of_an_update_is_the_same_on_both_engines(
 
 def test_what_the_engine_does_not_cover_is_left_to_autograd() -> None:
     info = KINDS["discrete"]
-    network, flat = _network(info, "elu")
-    assert engine_for(network, flat, info) is None
-    torso = MLP(5, (4,), "tanh", orthogonal=True)
-    assert engine_for(torso, FlatParameters(torso.parameters()), info) is None
+    assert not within_reach(_network(info, "elu")[0], info)
+    assert not within_reach(_network(info, "tanh")[0].double(), info)
     sde = MLPActorCritic(5, 2, Shape((4,), "tanh", True, 0.0, True), continuous=True)
-    assert engine_for(sde, FlatParameters(sde.parameters()), KINDS["continuous"]) is None
+    assert not within_reach(sde, KINDS["continuous"])
+    for settings in ({"activation": "elu"}, {"model": "rl_training.testing:LinearActorCritic"}):
+        run = build(tiny_config("ppo", **settings))
+        run.close()
+        assert run.algorithm.engine == "autograd"
+        assert isinstance(run.algorithm.form, AutogradForm)  # type: ignore[attr-defined]
 
 
 def test_forbidden_choices_get_no_gradient() -> None:
     info = KINDS["multi_discrete"]
-    network, flat = _network(info, "tanh")
-    engine = ActorCriticEngine(network, flat, info)
+    network, _ = _network(info, "tanh")
+    engine = ActorCriticEngine(network, info)
     mask = np.array([[True, False, True, False, True]] * 6)
     obs = np.random.default_rng(2).normal(size=(6, 5)).astype(np.float32)
     action = np.tile([2, 1], (6, 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conformance import MODES, ON_POLICY, OneState, Walk, built, in_mode, limited, trained
+from conformance import MODES, ON_POLICY, OneState, Walk, built, chosen, in_mode, limited, trained
 from rl_training.models.normalizers import ObservationNormalizer, RewardNormalizer, RunningMoments
 from rl_training.runtime.train import run as run_training
 from rl_training.types import Step
@@ -138,7 +140,7 @@ def test_a_loaded_reward_normaliser_goes_on_with_the_open_episodes() -> None:
 def test_statistics_count_real_transitions_and_never_the_rows_of_a_reset(algo: str, mode: AutoresetMode) -> None:
     factory = in_mode(Walk, mode, numbered=True)
     run = trained(algo, factory, normalize_obs=True, normalize_reward=True, total_timesteps=60)
-    really_taken = sum(env.steps_taken for env in run.loop.collector.envs.envs)
+    really_taken = sum(env.steps_taken for env in run.source.collector.envs.envs)
     assert run.steps == really_taken
     assert run.algorithm.observer.normalizer.moments.count == really_taken
     assert run.algorithm.reward_normalizer.moments.count == really_taken
@@ -148,14 +150,14 @@ def test_statistics_count_real_transitions_and_never_the_rows_of_a_reset(algo: s
 def test_the_observation_statistics_are_those_of_the_observations_that_were_acted_upon(mode: AutoresetMode) -> None:
     run = built("ppo", in_mode(Walk, mode, numbered=True), normalize_obs=True, total_timesteps=1000)
     seen: list[np.ndarray] = []
-    collect = run.loop.collector.step
+    collect = run.source.collector.step
 
-    def watched(action: np.ndarray) -> Step:
-        step = collect(action)
+    def watched(action: np.ndarray, records: Any) -> Step:
+        step = collect(action, records)
         seen.append(step.obs[step.real])
         return step
 
-    run.loop.collector.step = watched
+    run.source.collector.step = watched
     for _ in range(5):
         run.advance()
     everything = np.concatenate(seen).astype(np.float64)
@@ -168,13 +170,13 @@ def test_the_observation_statistics_are_those_of_the_observations_that_were_acte
 def test_statistics_are_frozen_while_a_rollout_is_collected() -> None:
     run = built("ppo", in_mode(Walk, AutoresetMode.DISABLED, numbered=True), normalize_obs=True, total_timesteps=1000)
     counts: list[float] = []
-    collect = run.loop.collector.step
+    collect = run.source.collector.step
 
-    def watched(action: np.ndarray) -> Step:
+    def watched(action: np.ndarray, records: Any) -> Step:
         counts.append(run.algorithm.observer.normalizer.moments.count)
-        return collect(action)
+        return collect(action, records)
 
-    run.loop.collector.step = watched
+    run.source.collector.step = watched
     run.advance()
     run.advance()
     assert counts == [0.0] * 8 + [16.0] * 8
@@ -185,12 +187,12 @@ def test_statistics_are_frozen_while_a_rollout_is_collected() -> None:
 def test_evaluating_twice_gives_the_same_score_and_moves_no_statistics(algo: str) -> None:
     settings = {"normalize_obs": True, "normalize_reward": True, "total_timesteps": 64}
     run = trained(algo, None, env_id="Pendulum-v1", time_limit=10, **settings)
-    before = {name: tensor.clone() for name, tensor in run.algorithm.policy_state().items()}
+    before = {name: tensor.clone() for name, tensor in run.algorithm.policy.policy_state().items()}
     reward_before = run.algorithm.reward_normalizer.state_dict()
     first, second = run.evaluate(5), run.evaluate(5)
     assert first == second
     assert len(set(first.returns)) == 5
-    for name, tensor in run.algorithm.policy_state().items():
+    for name, tensor in run.algorithm.policy.policy_state().items():
         assert torch.equal(tensor, before[name]), name
     for name, tensor in run.algorithm.reward_normalizer.state_dict().items():
         assert torch.equal(tensor, reward_before[name]), name
@@ -200,9 +202,9 @@ def test_evaluating_twice_gives_the_same_score_and_moves_no_statistics(algo: str
 def test_the_statistics_decide_what_an_evaluated_policy_does() -> None:
     run = trained("ppo", None, env_id="Pendulum-v1", time_limit=10, normalize_obs=True, total_timesteps=64)
     obs = np.array([[0.5, -0.5, 3.0]], np.float32)
-    before = run.algorithm.act(obs, explore=False).action
+    before = chosen(run.algorithm, obs, explore=False).action
     run.algorithm.observer.normalizer.update(np.full((1000, 3), 5.0, np.float32))
-    assert (run.algorithm.act(obs, explore=False).action != before).all()
+    assert (chosen(run.algorithm, obs, explore=False).action != before).all()
 
 
 def test_returns_are_reported_raw_while_learning_sees_scaled_rewards() -> None:

@@ -10,11 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from conformance import CONTINUOUS, DISCRETE, OFF_POLICY, agent, built, known_settings
-from off_policy_reference import MASKED, transitions, weights_of
+from conformance import CONTINUOUS, DISCRETE, ENGINES, OFF_POLICY, agent, built, known_settings
+from off_policy_reference import MASKED, acted, transitions, weights_of
+from rl_training.algorithms.base import PolicyContext
+from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import REGISTRY
 from rl_training.models.ensemble import CriticEnsemble, StackedMLP
 from rl_training.runtime.envs.make import describe_spaces
+from rl_training.runtime.rng import make_streams
 from rl_training.testing import TinyEnv
 from rl_training.types import SpaceInfo
 
@@ -103,7 +106,7 @@ def test_both_engines_act_alike(algo: str, rows: int, option: dict[str, Any]) ->
     fast, slow = (agent(algo, info, engine=engine, **option) for engine in ("auto", "autograd"))
     obs = transitions(info, rows, rows).obs
     for explore in (False, True):
-        actions = [learner.act(obs, explore=explore).action for learner in (fast, slow)]
+        actions = [acted(learner, obs, explore=explore) for learner in (fast, slow)]
         np.testing.assert_allclose(*actions, rtol=1e-4, atol=1e-5)
 
 
@@ -112,15 +115,15 @@ def test_acting_sees_the_weights_as_they_are_now(algo: str) -> None:
     info = space_of(algo)
     learner, other = taught(algo, "auto", info, learning_rate=0.05), small(algo, "autograd", info)
     obs = transitions(info, 20, 5).obs
-    first = small(algo, "auto", info).act(obs, explore=False).action
-    assert not np.array_equal(learner.act(obs, explore=False).action, first)
-    other.load_policy_state(learner.policy_state())
-    actions = [one.act(obs, explore=False).action for one in (learner, other)]
+    first = acted(small(algo, "auto", info), obs, explore=False)
+    assert not np.array_equal(acted(learner, obs, explore=False), first)
+    other.policy.load_policy_state(learner.policy.policy_state())
+    actions = [acted(one, obs, explore=False) for one in (learner, other)]
     np.testing.assert_allclose(*actions, rtol=1e-4, atol=1e-5)
     with torch.no_grad():  # from outside, as loading does
-        for parameter in learner.learners[learner.policy].module.parameters():
+        for parameter in learner.policy.network.parameters():
             parameter.zero_()
-    assert not learner.act(obs, explore=False).action.any()
+    assert not acted(learner, obs, explore=False).any()
 
 
 @EACH
@@ -138,6 +141,63 @@ def test_a_whole_run_is_the_same_on_both_engines(algo: str) -> None:
     assert fast.n_updates == slow.n_updates > 10
     for name, expected in weights_of(slow).items():
         torch.testing.assert_close(weights_of(fast)[name], expected, rtol=1e-4, atol=2e-5)
+
+
+# The policy alone
+
+
+ALONE: list[tuple[str, SpaceInfo, dict[str, Any]]] = [
+    *((algo, space_of(algo), {}) for algo in OFF_POLICY),
+    ("dqn", MASKED, {"dueling": True, "normalize_obs": True}),
+    *((algo, CONTINUOUS, {}) for algo in ("bc", "awac", "iql", "cql", "td3_bc")),
+    ("bc", CONTINUOUS, {"loss": "likelihood"}),
+    ("iql", CONTINUOUS, {"policy_head": "deterministic"}),
+    *((algo, MASKED, {}) for algo in ("bc", "cql")),
+    ("sac", CONTINUOUS, {"hidden_sizes": [], "activation": "elu"}),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("algo", "info", "option"), ALONE, ids=[f"{algo}-{option}" for algo, _, option in ALONE])
+def test_a_policy_that_was_built_alone_acts_as_the_learners_does(
+    algo: str, info: SpaceInfo, option: dict[str, Any], engine: str
+) -> None:
+    """With the tensors of the learner's policy; nothing of it is trained, and it starts from the same weights."""
+    config = load_config({"algo": algo, "env_id": "none", "hidden_sizes": [8], "engine": engine, **option})
+    context = PolicyContext(
+        info=info, config=config.algorithm, model=config.model, device=torch.device("cpu"), engine=config.run.engine
+    )
+    learner = agent(algo, info, engine=engine, **option)
+    make_streams(0)  # which also seeds torch, as `agent` did
+    policy = config.spec.policy(context)
+    assert (type(policy), policy.engine) == (type(learner.policy), learner.engine)
+    first, state = policy.policy_state(), learner.policy.policy_state()
+    assert list(first) == list(state)
+    assert all(torch.equal(first[name], state[name]) for name in state)
+    assert all(parameter.grad is None for parameter in policy.network.parameters())
+    learner.observer.fit(transitions(info, 50, 99).obs)
+    learner.update(transitions(info, 16, 0))
+    policy.load_policy_state(learner.policy.policy_state())
+    obs = transitions(info, 7, 1).obs
+    for explore in (False, True):
+        actions = [
+            one.act(obs, None, explore=explore, rng=np.random.default_rng(3)) for one in (policy, learner.policy)
+        ]
+        np.testing.assert_array_equal(actions[0].action, actions[1].action)
+
+
+@pytest.mark.parametrize(("algo", "name"), [("dqn", "epsilon"), ("td3", "noise_std")])
+def test_a_policy_acts_by_the_latest_value_of_its_settings(algo: str, name: str) -> None:
+    learner = agent(algo, space_of(algo), **{name: 0.0})
+    obs = transitions(space_of(algo), 50, 1).obs
+    rng = np.random.default_rng(0)
+    before = rng.bit_generator.state
+    greedy = learner.policy.act(obs, None, explore=True, rng=rng).action
+    np.testing.assert_array_equal(greedy, acted(learner, obs, explore=False))
+    assert rng.bit_generator.state == before, "nothing is drawn where nothing is random"
+    learner.set_hyperparameters(**{name: 0.9})
+    assert learner.policy.values == {name: 0.9}
+    assert not np.array_equal(learner.policy.act(obs, None, explore=True, rng=rng).action, greedy)
 
 
 # What is left to autograd
@@ -169,7 +229,7 @@ def test_observations_of_several_axes_are_flattened_alike(algo: str, shape: tupl
     fast, slow = (agent(algo, info, engine=engine) for engine in ("auto", "autograd"))
     assert fast.engine == "mlp"
     obs = np.random.default_rng(0).standard_normal((5, *shape)).astype(np.float32)
-    actions = [learner.act(obs, explore=False).action for learner in (fast, slow)]
+    actions = [acted(learner, obs, explore=False) for learner in (fast, slow)]
     np.testing.assert_allclose(*actions, rtol=1e-4, atol=1e-5)
 
 

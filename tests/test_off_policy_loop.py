@@ -39,7 +39,7 @@ EACH_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 
 def stored(run: Run) -> Any:
     """All transitions of the replay, in the order of its slots."""
-    replay: Any = run.loop.replay  # type: ignore[attr-defined]
+    replay: Any = run.loop.memory.replay  # type: ignore[attr-defined]
     return replay.gather(np.arange(len(replay)), gamma=0.9)
 
 
@@ -81,7 +81,7 @@ def test_updates_are_due_by_real_steps_where_resets_take_rows() -> None:
     for _ in range(20):
         run.advance()
         assert run.metrics["n_updates"] == max(0, run.steps - 7) // 2
-    assert run.steps == sum(env.unwrapped.steps_taken for env in run.loop.collector.envs.envs)  # type: ignore[attr-defined]
+    assert run.steps == sum(env.unwrapped.steps_taken for env in run.source.collector.envs.envs)  # type: ignore[attr-defined]
     run.close()
 
 
@@ -109,13 +109,14 @@ def test_many_updates_of_one_phase_are_all_made() -> None:
 
 
 @EACH
-def test_nothing_is_learned_and_actions_are_random_before_learning_starts(algo: str) -> None:
-    run = built(algo, playable(algo, Walk), learning_starts=32, train_every=8, num_envs=2)
+def test_nothing_is_learned_and_actions_are_random_before_learning_starts(
+    algo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[int] = []
-    act = run.algorithm.act
-    run.algorithm.act = lambda obs, carry=None, *, explore: (asked.append(run.steps), act(obs, carry, explore=explore))[
-        1
-    ]
+    run = built(algo, playable(algo, Walk), learning_starts=32, train_every=8, num_envs=2)
+    actor: Any = run.source.actor  # type: ignore[attr-defined]
+    act = actor._act
+    monkeypatch.setattr(actor, "_act", lambda *given, **named: (asked.append(run.steps), act(*given, **named))[1])
     before = weights_of(run.algorithm)
     for _ in range(4):
         run.advance()
@@ -186,7 +187,7 @@ def test_chains_of_a_run_end_where_its_episodes_do(mode: AutoresetMode) -> None:
         tuple(plain.obs[i, :3].tolist()): (float(plain.reward[i]), bool(plain.terminated[i] | plain.truncated[i]))
         for i in range(len(plain.reward))
     }
-    replay: Any = run.loop.replay  # type: ignore[attr-defined]
+    replay: Any = run.loop.memory.replay  # type: ignore[attr-defined]
     first = plain.obs.copy()
     chained = replay.gather(np.arange(len(replay)), n_step=3, gamma=0.9)
     for i, (number, episode, time, _) in enumerate(first.tolist()):
@@ -195,7 +196,7 @@ def test_chains_of_a_run_end_where_its_episodes_do(mode: AutoresetMode) -> None:
             reward, over = steps[number, episode, time + length]
             total, length = total + 0.9**length * reward, length + 1
         assert chained.reward[i] == pytest.approx(total, rel=1e-5)
-        assert chained.extras["discount"][i] == pytest.approx(0.9**length)
+        assert chained.discount[i] == pytest.approx(0.9**length)
         assert chained.next_obs[i, :3].tolist() == [number, episode, time + length]
         assert (chained.terminated[i] | chained.truncated[i]) == over
     run.close()
@@ -208,7 +209,7 @@ def test_the_environment_gets_scaled_actions_and_the_replay_keeps_them_as_the_po
     for _ in range(12):
         run.advance()
     action = stored(run).action
-    envs = run.loop.collector.envs.envs  # type: ignore[attr-defined]
+    envs = run.source.collector.envs.envs  # type: ignore[attr-defined]
     received = np.stack([env.unwrapped.received for env in envs], axis=1).reshape(-1, 1)
     run.close()
     assert len(action) == 120
@@ -237,10 +238,10 @@ def test_no_chain_goes_over_a_place_where_a_resume_lost_an_episode(tmp_path: Pat
     resumed = build(straight.config, env_factory=Walk)
     resumed.load(saved)
     resumed.advance()
-    replay: Any = resumed.loop.replay  # type: ignore[attr-defined]
+    replay: Any = resumed.loop.memory.replay  # type: ignore[attr-defined]
     first = replay.gather(np.arange(len(replay)), gamma=0.9).obs.copy()
     chained = replay.gather(np.arange(len(replay)), n_step=4, gamma=0.9)
-    length = np.log(chained.extras["discount"]) / np.log(0.9)
+    length = np.log(chained.discount) / np.log(0.9)
     np.testing.assert_array_equal(chained.next_obs[:, 1], first[:, 1])
     np.testing.assert_allclose(chained.next_obs[:, 2], first[:, 2] + length, atol=1e-3)
     resumed.close()

@@ -9,8 +9,11 @@ import pytest
 import torch
 
 from conformance import CONTINUOUS, DISCRETE, agent, built
-from off_policy_reference import MASKED, transitions, weights_of
-from rl_training.algorithms.parts.critics import DrawnActions
+from off_policy_reference import MASKED, acted, transitions, weights_of
+from rl_training.algorithms.awac import SquashedLikelihood
+from rl_training.algorithms.iql import ExpectileRegression
+from rl_training.algorithms.parts.autograd import FIRST, DrawnActions
+from rl_training.algorithms.td3_bc import AnchoredActorLoss
 from rl_training.experiment.registry import REGISTRY
 from rl_training.testing import TinyEnv
 from rl_training.types import SpaceInfo
@@ -125,12 +128,17 @@ def both(algo: str, info: SpaceInfo = CONTINUOUS, **option: Any) -> list[Any]:
     ids=["soft", "mean", "mean of iql", "soft of bc", "gaussian", "choice", "masked choice"],
 )
 @pytest.mark.parametrize("rows", [1, 13])
-def test_imitation_has_one_gradient_and_one_loss(algo: str, info: SpaceInfo, option: dict[str, Any], rows: int) -> None:
+def test_regression_has_one_gradient_and_one_loss(
+    algo: str, info: SpaceInfo, option: dict[str, Any], rows: int
+) -> None:
     batch = allowed_transitions(info, rows, 3)
     weight = np.random.default_rng(0).uniform(0.0, 5.0, rows).astype(np.float32)
     found, gradients = [], []
     for learner in both(algo, info, **option):
-        found.append(learner.actor.imitate(batch.obs, batch.action, weight, 0.0))
+        regression = SquashedLikelihood() if algo == "awac" else learner.regression
+        columns = [batch.action, weight] + ([] if info.continuous else [learner.observer.mask(batch.obs)])
+        report = learner.actor.fit(batch.obs, regression, *columns, learning_rate=0.0)
+        found.append(regression.costs(report, batch.action))
         gradients.append(learner.actor.learner.parameters.grad.clone())
     assert_close(*found)
     assert gradients[0].abs().max() > 1e-2
@@ -139,13 +147,13 @@ def test_imitation_has_one_gradient_and_one_loss(algo: str, info: SpaceInfo, opt
 
 @pytest.mark.parametrize("rows", [1, 13])
 @pytest.mark.parametrize("alpha", [0.0, 2.5])
-def test_climbing_with_an_anchor_has_one_gradient_and_one_loss(alpha: float, rows: int) -> None:
+def test_an_anchored_step_of_the_actor_has_one_gradient_and_one_loss(alpha: float, rows: int) -> None:
     batch = transitions(CONTINUOUS, rows, 3)
     found, gradients = [], []
     for learner in both("td3_bc", alpha=alpha):
-        anchor = learner._anchor(learner, batch)
-        assert (anchor.alpha, anchor.action is batch.action) == (alpha, True)
-        found.append(learner.actor.climb(batch.obs, learner.critics, 0.0, anchor))
+        loss = learner._variant.actor_loss(learner.cfg)
+        assert loss == AnchoredActorLoss(alpha)
+        found.append(learner.improvement.deterministic(batch.obs, batch.action, FIRST, loss))
         gradients.append(learner.actor.learner.parameters.grad.clone())
     assert_close(*found)
     assert_close(*gradients)
@@ -156,8 +164,9 @@ def test_state_values_have_one_gradient_and_one_loss(expectile: float) -> None:
     batch = transitions(CONTINUOUS, 13, 3)
     found, gradients, values = [], [], []
     for learner in both("iql"):
-        values.append(np.array(learner.values(batch.obs)))
-        found.append(learner.values.fit(batch.obs, batch.reward, expectile, 0.0))
+        values.append(np.array(learner.values.outputs(batch.obs)))
+        regression = ExpectileRegression(expectile)
+        found.append(learner.values.fit(batch.obs, regression, batch.reward, learning_rate=0.0))
         gradients.append(learner.values.learner.parameters.grad.clone())
     assert_close(*values)
     assert_close(*found)
@@ -183,13 +192,13 @@ def test_conservative_critics_have_one_gradient_however_many_states_there_are(
 
 @pytest.mark.parametrize("info", [DISCRETE, MASKED], ids=["all allowed", "masked"])
 @pytest.mark.parametrize("conservatism", [0.0, 4.0])
-def test_values_of_choices_have_one_gradient_and_one_judgement(info: SpaceInfo, conservatism: float) -> None:
+def test_discrete_q_values_have_one_gradient_and_one_outcome(info: SpaceInfo, conservatism: float) -> None:
     batch = allowed_transitions(info, 13, 3)
     outcomes, gradients = [], []
     for learner in both("cql", info):
         ones = np.ones(13, np.float32)
-        outcomes.append(learner.values.differentiate(batch.obs, batch.action, batch.reward, ones, conservatism))
-        gradients.append(learner.values.learner.parameters.grad.clone())
+        outcomes.append(learner.q.differentiate(batch.obs, batch.action, batch.reward, ones, conservatism))
+        gradients.append(learner.q.learner.parameters.grad.clone())
     for name in ("loss", "value", "td_error", "gap"):
         assert_close(*(getattr(outcome, name) for outcome in outcomes), name)
     assert_close(*gradients)
@@ -214,14 +223,14 @@ def test_both_engines_act_alike(algo: str, info: SpaceInfo, option: dict[str, An
     for rows in (1, 5):
         obs = transitions(info, rows, rows).obs
         for explore in (False, True):
-            assert_close(*(learner.act(obs, explore=explore).action for learner in (fast, slow)))
+            assert_close(*(acted(learner, obs, explore=explore) for learner in (fast, slow)))
 
 
 @pytest.mark.parametrize(("info", "loss"), [(CONTINUOUS, "mse"), (CONTINUOUS, "likelihood"), (DISCRETE, "mse")])
-def test_both_engines_judge_what_is_held_out_alike(info: SpaceInfo, loss: str) -> None:
+def test_the_validation_loss_is_the_same_on_both_engines(info: SpaceInfo, loss: str) -> None:
     batch = transitions(info, 20, 7)
-    judged = [learner.judge(batch.obs, batch.action) for learner in both("bc", info, loss=loss)]
-    assert_close(*judged)
+    losses = [learner.validation_loss(batch.obs, batch.action) for learner in both("bc", info, loss=loss)]
+    assert_close(*losses)
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ def test_a_dataset_that_has_changed_is_refused(tmp_path: Path) -> None:
     others.append({"dones": np.logical_xor(arrays["dones"], np.arange(len(arrays["dones"])) == 2)})
     others.append({name: array[:-20] for name, array in arrays.items()})
     for changed in others:
-        with pytest.raises(UserError, match="dataset: it is not the one that the run learned from") as complaint:
+        with pytest.raises(UserError, match="dataset: is not the one that the run was trained on") as complaint:
             resume_training(tmp_path / "run", total_timesteps=50, dataset=file_of(tmp_path, **changed))
         assert "\n" not in str(complaint.value)
 
@@ -254,7 +254,7 @@ def test_minibatches_are_drawn_evenly_from_all_rows(algo: str, monkeypatch: pyte
 @pytest.mark.parametrize("algo", WITH_REWARDS)
 def test_rewards_are_clipped_then_scaled_then_shifted(algo: str, changes: dict[str, Any], expected: Any) -> None:
     loop = loop_of(algo, **changes)
-    rows = loop.memory.replay.gather(np.arange(len(loop.dataset)), gamma=0.9)
+    rows = loop.data.memory.replay.gather(np.arange(len(loop.dataset)), gamma=0.9)
     np.testing.assert_allclose(rows.reward, expected(loop.dataset.reward, loop.dataset.returns), rtol=1e-5)
     np.testing.assert_array_equal(rows.terminated, loop.dataset.terminated)
     np.testing.assert_array_equal(rows.truncated, loop.dataset.truncated)
@@ -264,13 +264,13 @@ def test_chains_of_steps_do_not_leave_their_episode() -> None:
     loop = loop_of("iql", n_step=3)
     dataset = loop.dataset
     ends = np.append(dataset.starts[1:], len(dataset))
-    rows = loop.memory.replay.gather(np.arange(len(dataset)), n_step=3, gamma=0.5)
+    rows = loop.data.memory.replay.gather(np.arange(len(dataset)), n_step=3, gamma=0.5)
     for row in range(len(dataset)):
         end = ends[np.searchsorted(ends, row, side="right")]
         steps = min(3, end - row)
         expected = sum(0.5**k * dataset.reward[row + k] for k in range(steps))
         assert rows.reward[row] == pytest.approx(expected, rel=1e-5)
-        assert rows.extras["discount"][row] == pytest.approx(0.5**steps)
+        assert rows.discount[row] == pytest.approx(0.5**steps)
         np.testing.assert_array_equal(rows.next_obs[row], dataset.next_obs[row + steps - 1])
 
 
@@ -313,7 +313,7 @@ def test_the_best_episodes_are_those_of_the_highest_undiscounted_return(
 ) -> None:
     loop = loop_of(algo, **UNEQUAL, top_return_fraction=fraction)
     assert numbers_of(loop.dataset) == kept
-    assert numbers_of(loop.memory.replay.gather(np.arange(len(loop.dataset)), gamma=0.9)) == kept
+    assert numbers_of(loop.data.memory.replay.gather(np.arange(len(loop.dataset)), gamma=0.9)) == kept
 
 
 def test_whole_episodes_are_held_out_and_nothing_is_learned_from_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,11 +348,11 @@ def test_the_validation_loss_is_that_of_the_rows_that_are_held_out(loss: str, mo
         losses.append(run.metrics["validation_loss"])
         if run.steps == 100:
             held_out = run.loop.held_out
-            judged = run.algorithm.judge(held_out.obs, held_out.action)
+            expected = run.algorithm.validation_loss(held_out.obs, held_out.action)
     run.close()
-    assert losses[99] == pytest.approx(judged, rel=1e-5)
+    assert losses[99] == pytest.approx(expected, rel=1e-5)
     assert losses[0] != losses[99]
-    assert len(set(losses[:99])) == 1, "it is judged now and then"
+    assert len(set(losses[:99])) == 1, "it is computed now and then"
 
 
 def test_early_stopping_watches_the_validation_loss(tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_a_function_makes_a_dataset_or_the_arrays_of_one(make: str) -> None:
         ("bc", {"dataset": None}, "dataset: is missing; give a file"),
         ("iql", {"dataset": "no/such/file.npz"}, r"no/such/file\.npz"),
         ("iql", {"dataset": "test_offline_loop:nothing"}, "test_offline_loop:nothing"),
-        ("iql", {"dataset": "test_offline_loop:TINY_DATA"}, "is called with .SpaceInfo.: it is no function"),
+        ("iql", {"dataset": "test_offline_loop:TINY_DATA"}, "is called with .SpaceInfo.: it is not a function"),
         ("iql", {"dataset": "test_offline_loop:no_arguments"}, "is called with .SpaceInfo."),
         ("iql", {"dataset": "test_offline_loop:not_a_dataset"}, "it made a int, not an OfflineDataset"),
         ("iql", {"done_means": None}, "done_means"),

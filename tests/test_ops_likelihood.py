@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance import CONTINUOUS, agent
-from off_policy_reference import transitions
+from off_policy_reference import acted, transitions
+from rl_training.algorithms.awac import SquashedLikelihood, awac_weights
+from rl_training.algorithms.bc import CategoricalLikelihood, SquaredError
 from rl_training.ops.distributions import (
     LOG_STD_MAX,
     LOG_STD_MIN,
@@ -25,13 +27,7 @@ from rl_training.ops.kernels.likelihood import (
     squashed_likelihood,
     squashed_likelihood_backward,
 )
-from rl_training.ops.policy import (
-    advantage_weights,
-    effective_share,
-    imitation_loss,
-    softmax_weights,
-    squared_imitation_loss,
-)
+from rl_training.ops.policy import effective_share
 
 FORMS = pytest.mark.parametrize("form", ["kernel", "torch"])
 
@@ -186,53 +182,69 @@ def cells(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 )
 def test_an_actors_density_is_that_of_the_actions_it_is_given(engine: str, algo: str, edges: np.ndarray) -> None:
     """Not of actions that it drew itself: over all actions at one observation it integrates to one."""
-    actor = agent(algo, CONTINUOUS, engine=engine).actor
+    learner = agent(algo, CONTINUOUS, engine=engine)
+    regression = SquashedLikelihood() if algo == "awac" else learner.regression
     actions, area_of_each = cells(edges)
     obs = np.repeat(transitions(CONTINUOUS, 1).obs, len(actions), axis=0)
+    columns = (actions, np.ones(len(obs), np.float32))
     density, again = (
-        np.exp(-actor.imitate(obs, actions, np.ones(len(obs), np.float32), 0.0).astype(np.float64)) for _ in range(2)
+        np.exp(learner.actor.fit(obs, regression, *columns, learning_rate=0.0).astype(np.float64)) for _ in range(2)
     )
     np.testing.assert_array_equal(density, again)
     assert (density * area_of_each).sum() == pytest.approx(1.0, abs=0.01)
     assert density.max() > 3.0 * np.median(density)
     if algo == "iql":  # the mean of a squashed Gaussian is nowhere to be read
         mean = (density[:, None] * actions).sum(axis=0) / density.sum()
-        np.testing.assert_allclose(mean, actor.decide(obs[:1], None)[0], atol=1e-3)
+        np.testing.assert_allclose(mean, acted(learner, obs[:1], explore=False)[0], atol=1e-3)
 
 
 @pytest.mark.parametrize("engine", ["auto", "autograd"])
 def test_what_is_held_out_costs_what_it_would_if_it_were_learned_from(engine: str) -> None:
     for algo, settings in (("awac", {}), ("bc", {"loss": "likelihood"}), ("bc", {"loss": "mse"})):
-        actor, batch = agent(algo, CONTINUOUS, engine=engine, **settings).actor, transitions(CONTINUOUS, 9)
-        learned = actor.imitate(batch.obs, batch.action, np.ones(9, np.float32), 0.0)
-        np.testing.assert_allclose(actor.cost(batch.obs, batch.action), learned, rtol=1e-4, atol=1e-5)
+        learner, batch = agent(algo, CONTINUOUS, engine=engine, **settings), transitions(CONTINUOUS, 9)
+        regression = SquashedLikelihood() if algo == "awac" else learner.regression
+        report = learner.actor.fit(batch.obs, regression, batch.action, np.ones(9, np.float32), learning_rate=0.0)
+        held_out = regression.held_out(learner.policy, batch.obs, batch.action)
+        np.testing.assert_allclose(held_out, regression.costs(report, batch.action), rtol=1e-4, atol=1e-5)
 
 
 # Weights and losses, by hand
 
 
-def test_imitation_losses_worked_by_hand() -> None:
-    log_prob, weight = torch.tensor([-1.0, 2.0]), torch.tensor([3.0, 0.5])
-    assert imitation_loss(log_prob, weight).item() == pytest.approx(-(-3.0 + 1.0) / 2)
-    action, wanted = torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([[0.0, 0.0], [0.0, 2.0]])
+def test_regression_losses_worked_by_hand() -> None:
+    logits, weight = torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([3.0, 0.5])
+    loss, log_prob = CategoricalLikelihood().loss(logits, torch.tensor([0, 0]), weight, None)
+    np.testing.assert_allclose(log_prob.numpy(), [-np.log(2.0), 1.0 - np.log(1.0 + np.e)], rtol=1e-6)
+    assert loss.item() == pytest.approx((3.0 * np.log(2.0) + 0.5 * (np.log(1.0 + np.e) - 1.0)) / 2)
+    outputs, wanted = torch.tensor([[50.0, 0.0], [0.0, 0.0]]), torch.tensor([[0.0, 0.0], [0.0, 2.0]])
+    loss, own = SquaredError().loss(outputs, wanted, weight)
+    np.testing.assert_array_equal(own.numpy(), [[1.0, 0.0], [0.0, 0.0]])
     # Averaged over samples and dimensions: (3 * 1 + 0.5 * 4) / (2 * 2).
-    assert squared_imitation_loss(action, wanted, weight).item() == pytest.approx(5.0 / 4.0)
+    assert loss.item() == pytest.approx(5.0 / 4.0)
+
+
+def clipped_weights(advantage: torch.Tensor, awac_lambda: float, max_weight: float) -> np.ndarray:
+    return awac_weights(advantage, awac_lambda=awac_lambda, weighting="clipped", max_weight=max_weight).numpy()
+
+
+def softmax_weights(advantage: torch.Tensor, awac_lambda: float) -> np.ndarray:
+    return awac_weights(advantage, awac_lambda=awac_lambda, weighting="softmax", max_weight=1.0).numpy()
 
 
 def test_exponential_weights_are_clipped_and_do_not_overflow() -> None:
     advantage = torch.tensor([-1e4, -1.0, 0.0, 1.0, 1e4])
-    found = advantage_weights(advantage, 0.5, 5.0)
-    np.testing.assert_allclose(found.numpy(), [0.0, np.exp(-2.0), 1.0, 5.0, 5.0], rtol=1e-6)
-    np.testing.assert_allclose(advantage_weights(advantage[1:4], 0.5, 100.0).numpy(), np.exp([-2.0, 0.0, 2.0]), 1e-5)
+    found = clipped_weights(advantage, 0.5, 5.0)
+    np.testing.assert_allclose(found, [0.0, np.exp(-2.0), 1.0, 5.0, 5.0], rtol=1e-6)
+    np.testing.assert_allclose(clipped_weights(advantage[1:4], 0.5, 100.0), np.exp([-2.0, 0.0, 2.0]), 1e-5)
 
 
 def test_softmax_weights_have_a_mean_of_one_and_do_not_overflow() -> None:
     advantage = np.array([-1.0, 0.0, 0.5])
     powers = np.exp(advantage / 0.5)
     found = softmax_weights(torch.from_numpy(advantage), 0.5)
-    np.testing.assert_allclose(found.numpy(), 3.0 * powers / powers.sum(), rtol=1e-6)
+    np.testing.assert_allclose(found, 3.0 * powers / powers.sum(), rtol=1e-6)
     extreme = softmax_weights(torch.tensor([0.0, 1e4]), 0.1)
-    np.testing.assert_array_equal(extreme.numpy(), [0.0, 2.0])
+    np.testing.assert_array_equal(extreme, [0.0, 2.0])
 
 
 @pytest.mark.parametrize(("weight", "share"), [([2.0] * 4, 1.0), ([0.0, 0.0, 3.0, 0.0], 0.25), ([1.0, 3.0], 0.8)])

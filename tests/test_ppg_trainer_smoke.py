@@ -55,7 +55,7 @@ def test_a_run_that_is_resumed_between_two_phases_ends_the_same(env_id: str, tmp
 
 def test_a_run_that_goes_on_keeps_the_length_of_its_phases(tmp_path: Path) -> None:
     train_ppg(TINY, run_dir=tmp_path / "run")
-    with pytest.raises(UserError, match=r"aux_interval=2: a run that goes on keeps its aux_interval \(3\)"):
+    with pytest.raises(UserError, match=r"aux_interval=2: a resumed run keeps its aux_interval \(3\)"):
         resume_training(tmp_path / "run", aux_interval=2, total_timesteps=256)
 
 

@@ -10,11 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conformance import CONTINUOUS, DISCRETE, ENGINES, SEVERAL, algorithm, played
-from rl_training.algorithms.ppg import PPG, SPEC, PPGConfig, build_network, ppg_auxiliary_loss
+from conformance import CONTINUOUS, DISCRETE, ENGINES, SEVERAL, algorithm, chosen, played
+from rl_training.algorithms.parts.objectives import EngineForm
+from rl_training.algorithms.ppg import PPG, SPEC, PPGConfig, ppg_auxiliary_loss
 from rl_training.data.phases import PhaseMemory
 from rl_training.experiment.config import ConfigError, load_config
-from rl_training.models.phasic import PhasicActorCritic
+from rl_training.models.mlp_actor_critic import MLPActorCritic
+from rl_training.models.phasic import AuxiliaryEngine, PhasicActorCritic
 from rl_training.ops.distributions import FORBIDDEN
 from rl_training.runtime.train import build
 from rl_training.testing import LinearPhasicActorCritic, differences, tiny_config
@@ -115,7 +117,7 @@ def plain_phase(learner: PPG, memory: PhaseMemory) -> nn.Module:
 
 
 def torch_distributions(learner: PPG, params: Tensor) -> list[torch.distributions.Distribution]:
-    info = learner._info
+    info = learner.policy.info
     if info.continuous:
         mean, log_std = params.chunk(2, dim=-1)
         return [torch.distributions.Normal(mean, log_std.exp())]
@@ -159,14 +161,16 @@ def test_the_closed_form_of_the_clone_loss_equals_autograd(info: SpaceInfo, mask
     if mask is not None:
         params = params.masked_fill(~torch.from_numpy(mask), FORBIDDEN)
     expected = learner.distribution.kl(torch.from_numpy(old), params).mean()
-    learner.differentiate(0.3 * expected)
+    learner.parameters.zero_grad()
+    (0.3 * expected).backward()
     gradient = learner.parameters.grad.clone()
     learner.parameters.zero_grad()
-    assert learner.aux_mlp is not None
-    outputs, auxiliary = learner.aux_mlp.forward(obs)
-    assert learner.mlp.clone_gradient(outputs, old, 0.3, mask) == pytest.approx(expected.item(), rel=1e-5)
+    assert isinstance(learner.form, EngineForm)
+    engine = AuxiliaryEngine(learner.network, learner.parameters)
+    outputs, auxiliary = engine.forward(obs)
+    assert learner.form.engine.clone_gradient(outputs, old, 0.3, mask) == pytest.approx(expected.item(), rel=1e-5)
     auxiliary[:] = 0.0
-    learner.aux_mlp.backward()
+    engine.backward()
     assert torch.allclose(learner.parameters.grad, gradient, atol=1e-6)
     assert gradient.abs().max() > 1e-2
 
@@ -250,13 +254,13 @@ class OneSided(PhasicActorCritic):
 
 
 def one_sided(info: SpaceInfo, model: Any) -> OneSided:
-    made = build_network(info, model)
-    return OneSided(made.heads, None, orthogonal=True)
+    return OneSided(own_network(info, model).heads, None, orthogonal=True)
 
 
 def own_network(info: SpaceInfo, model: Any) -> PhasicActorCritic:
     """What the package would have made."""
-    return build_network(info, model)
+    mlps = MLPActorCritic(info.input_shape[0], info.action_size, model.shape(), continuous=info.continuous)
+    return PhasicActorCritic(mlps, None, orthogonal=model.ortho_init)
 
 
 def test_a_function_that_makes_the_packages_own_network_changes_nothing() -> None:
@@ -267,7 +271,7 @@ def test_a_function_that_makes_the_packages_own_network_changes_nothing() -> Non
         for _ in range(4):
             run.advance()
         assert run.algorithm.engine == "mlp"
-        ends.append(run.algorithm.policy_state())
+        ends.append(run.algorithm.policy.policy_state())
         run.close()
     assert differences(*ends) == []
 
@@ -275,10 +279,10 @@ def test_a_function_that_makes_the_packages_own_network_changes_nothing() -> Non
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ("rl_training.testing:LinearSeparateActorCritic", r"needs a method auxiliary\(obs\) that gives .*\[B, 3\]"),
+        ("rl_training.testing:LinearSeparateActorCritic", r"needs a method auxiliary\(obs\) that returns .*\[B, 3\]"),
         ("test_ppg_update:WithoutArgument", "positional argument"),
-        ("test_ppg_update:OfColumns", r"it gave \[\(2, 3\), \(2, 1\), \(2, 1\)\]"),
-        ("test_ppg_update:OfTwo", r"it gave \[\(2, 3\), \(2,\)\]"),
+        ("test_ppg_update:OfColumns", r"it returned \[\(2, 3\), \(2, 1\), \(2, 1\)\]"),
+        ("test_ppg_update:OfTwo", r"it returned \[\(2, 3\), \(2,\)\]"),
     ],
 )
 def test_a_network_without_a_fitting_auxiliary_head_is_refused(model: str, words: str) -> None:
@@ -294,7 +298,7 @@ def test_networks_of_ones_own_are_used_as_they_are() -> None:
     run.start()
     assert run.algorithm.engine == "autograd"
     obs = np.zeros((20, 3), np.float32)
-    assert (run.algorithm.act(obs, explore=True).action == 0).all()
+    assert (chosen(run.algorithm, obs).action == 0).all()
     run.advance()
     run.advance()
     run.close()
@@ -303,9 +307,9 @@ def test_networks_of_ones_own_are_used_as_they_are() -> None:
 def test_nothing_is_kept_of_rollouts_that_a_phase_has_learned_from() -> None:
     learner = ppg()
     phase(learner, DISCRETE, rollouts=1)
-    assert [len(array.chunks()[0]) for array in learner.phase.memory.values()] == [20, 20]
+    assert [len(array.chunks()[0]) for array in learner.phase.arrays.values()] == [20, 20]
     phase(learner, DISCRETE, rollouts=1)
-    assert [array.chunks() for array in learner.phase.memory.values()] == [[], []]
+    assert [array.chunks() for array in learner.phase.arrays.values()] == [[], []]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from conformance import (
     played,
 )
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm
+from rl_training.algorithms.parts.objectives import Batch
 from rl_training.algorithms.ppo import SPEC, PPOConfig, ppo_loss
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.ops.distributions import Categorical, DiagonalGaussian
@@ -40,6 +41,11 @@ def ppo(info: SpaceInfo = DISCRETE, **settings: Any) -> OnPolicyAlgorithm:
 
 def weights(learner: OnPolicyAlgorithm) -> Tensor:
     return learner.parameters.data.clone()
+
+
+def tensors(learner: OnPolicyAlgorithm, batch: Batch[np.ndarray]) -> Batch[Tensor]:
+    """A prepared batch as a network takes it; vectors need no unpacking."""
+    return batch.map(learner.observer.tensor)
 
 
 def counted(learner: OnPolicyAlgorithm) -> list[float]:
@@ -182,7 +188,7 @@ def test_an_update_equals_a_plain_reference_in_torch(info: SpaceInfo, engine: st
 def test_the_ratio_of_the_first_minibatch_is_one(info: SpaceInfo, engine: str) -> None:
     learner = ppo(info, engine=engine, log_std_init=-1.0)
     rollout = played(learner, info, n_steps=32, num_envs=4)
-    batch = learner.tensors(learner.prepare(rollout))
+    batch = tensors(learner, learner.prepare(rollout))
     with torch.no_grad():
         params, _ = learner.network(batch.obs)
         log_ratio = learner.distribution.log_prob(params, batch.action) - batch.log_prob
@@ -202,7 +208,7 @@ def test_the_first_ratio_is_one_in_the_real_loop_with_moving_observation_statist
 
     def watched(rollout: Any) -> Any:
         prepared = prepare(rollout)
-        batch = learner.tensors(prepared)
+        batch = tensors(learner, prepared)
         with torch.no_grad():
             log_prob = learner.distribution.log_prob(learner.network(batch.obs)[0], batch.action)
         largest.append((log_prob - batch.log_prob).abs().max().item())
@@ -223,7 +229,7 @@ def test_the_raw_sample_is_learned_from_while_the_clipped_one_is_sent() -> None:
     assert (np.abs(stored) > 1.0).sum() > 10
     # The bounds are -2 and 6: a policy's -1 and 1.
     sent = -2.0 + (np.clip(stored.astype(np.float64), -1.0, 1.0) + 1.0) * 4.0
-    np.testing.assert_allclose(run.loop.collector.envs.envs[0].unwrapped.received, sent, rtol=1e-6)
+    np.testing.assert_allclose(run.source.collector.envs.envs[0].unwrapped.received, sent, rtol=1e-6)
     run.close()
 
 

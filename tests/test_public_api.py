@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import rl_training
-from conformance import known_settings
+from conformance import chosen, known_settings
 from rl_training import (
     A2C,
     AWAC,
@@ -39,7 +39,7 @@ from rl_training import (
     resume_training,
     train,
 )
-from rl_training.algorithms.on_policy import build_network
+from rl_training.algorithms.parts.actor_critic_policy import build_actor_critic
 from rl_training.api import Interrupted
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.a2c_trainer import train_a2c
@@ -208,16 +208,16 @@ class Notes(Callback):
         (lambda agent: agent.learn("100"), "total_timesteps='100': must be a whole number of at least 1"),
         (lambda agent: agent.learn(-5), "total_timesteps=-5: must be a whole number"),
         (lambda agent: agent.learn(True), "total_timesteps=True: must be a whole number"),
-        (lambda agent: agent.learn(32, len), "callback=len: must be an object of a class that extends"),
-        (lambda agent: agent.learn(32, Notes), r"callback=Notes: this is the class; give an object of it: Notes\("),
-        (lambda agent: agent.learn(32, [print]), "callback=print: must be an object"),
+        (lambda agent: agent.learn(32, len), "callback=len: must be an instance of a subclass of"),
+        (lambda agent: agent.learn(32, Notes), r"callback=Notes: is a class; pass an instance of it: Notes\("),
+        (lambda agent: agent.learn(32, [print]), "callback=print: must be an instance"),
         (lambda agent: agent.evaluate(0), "num_episodes=0: must be a whole number of at least 1"),
         (lambda agent: agent.evaluate(-1), "num_episodes=-1: must be"),
         (lambda agent: agent.evaluate(2.5), "num_episodes=2.5: must be"),
         (lambda agent: agent.predict("abc"), r"obs: is a str, not numbers of shape \(4,\)"),
-        (lambda agent: agent.predict((np.zeros(4), {})), "obs: is what reset gives.*pass the first"),
-        (lambda agent: agent.predict(np.zeros(4), np.zeros((2, 3))), "state: is that of 2 observations, .* are 1 now"),
-        (lambda agent: agent.predict(np.zeros((2, 4)), (np.zeros((3, 1)), 0)), "state: is that of 3 observations"),
+        (lambda agent: agent.predict((np.zeros(4), {})), "obs: is what reset returns.*pass the first"),
+        (lambda agent: agent.predict(np.zeros(4), np.zeros((2, 3))), "state: belongs to 2 observations, but 1 are"),
+        (lambda agent: agent.predict(np.zeros((2, 4)), (np.zeros((3, 1)), 0)), "state: belongs to 3 observations"),
         (lambda agent: agent.predict(np.zeros(4), action_masks=np.ones(2)), "action_masks: the agent was trained with"),
     ],
 )
@@ -239,7 +239,7 @@ def test_whole_numbers_may_be_written_as_others_do() -> None:
 
 
 def test_a_policys_name_in_front_is_refused() -> None:
-    with pytest.raises(UserError, match=r"PPO\('MlpPolicy', 'CartPole-v1', \.\.\.\): takes the environment alone"):
+    with pytest.raises(UserError, match=r"PPO\('MlpPolicy', 'CartPole-v1', \.\.\.\): takes only the environment"):
         PPO("MlpPolicy", "CartPole-v1")
 
 
@@ -262,7 +262,7 @@ def test_callbacks_of_a_learn_come_before_logging_and_saving() -> None:
     def kinds() -> list[str]:
         return [type(callback).__name__ for callback in run.callbacks]
 
-    with run.joined_by([Recording()]):
+    with run.callbacks.joined_by([Recording()]):
         assert kinds() == ["Evaluate", "Notes", "Recording", "Log", "Save"]
     assert run.callbacks == before
     run.close()
@@ -346,7 +346,7 @@ def test_predictions_are_in_the_units_of_asymmetric_bounds(kind: type[Any]) -> N
     agent = kind(Thermostat, **CLASSES[kind])
     obs = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
     degrees, _ = agent.predict(obs, deterministic=True)
-    policy = agent._run.algorithm.act(obs, explore=False).action
+    policy = chosen(agent._run.algorithm, obs, explore=False).action
     np.testing.assert_allclose(degrees, 25.0 + 15.0 * policy, rtol=1e-5)
     wild = np.concatenate([agent.predict(obs)[0] for _ in range(20)])
     assert wild.min() >= 10.0
@@ -465,14 +465,14 @@ def test_masks_of_a_prediction_may_be_given_as_the_environment_gives_them() -> N
 def test_a_prediction_that_fails_leaves_training_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     quiet = PPO("CartPole-v1", **SMALL_PPO).learn(32)
     failing = PPO("CartPole-v1", **SMALL_PPO)
-    act = failing._run.algorithm.act
+    act = failing._run.algorithm.policy.act
 
     def fails(*arguments: Any, **keywords: Any) -> Any:
         act(*arguments, **keywords)
         raise ZeroDivisionError
 
     with monkeypatch.context() as patched:
-        patched.setattr(failing._run.algorithm, "act", fails)
+        patched.setattr(failing._run.algorithm.policy, "act", fails)
         with pytest.raises(ZeroDivisionError):
             failing.predict(np.zeros(4))
     assert training_differences(state_of(quiet), state_of(failing.learn(32))) == []
@@ -482,7 +482,7 @@ def test_a_prediction_that_fails_leaves_training_as_it_was(monkeypatch: pytest.M
 
 def drawing_network(info: Any, config: Any) -> torch.nn.Module:
     """A network that draws from torch's global generator whenever it is asked."""
-    network = build_network(info, config)
+    network = build_actor_critic(info, config)
     network.register_forward_hook(lambda *_: drawn.append(float(torch.rand(1))))
     return network
 
@@ -586,7 +586,7 @@ def test_loading_from_a_runs_folder_and_with_other_settings(tmp_path: Path) -> N
     assert loaded.result.run_dir is None, "nothing is written to the run that it came from"
     assert find_checkpoint(tmp_path / "run").name == f"step_{latest(tmp_path / 'run').meta['step']}"
     loaded.close()
-    with pytest.raises(UserError, match=r"hidden_sizes=.*start a new one"):
+    with pytest.raises(UserError, match=r"hidden_sizes=.*start a new run"):
         PPO.load(tmp_path / "run", hidden_sizes=[16])
     with pytest.raises(UserError, match="did you mean 'learning_rate'"):
         PPO.load(tmp_path / "run", learning_rat=0.5)
@@ -670,7 +670,7 @@ def test_a_name_that_would_not_lead_back_is_not_taken(env: Any, tmp_path: Path) 
     agent = PPO(env, **SMALL_PPO).learn(32)
     assert agent.config.run.env_id.startswith("custom ")
     agent.save(tmp_path / "agent")
-    with pytest.raises(UserError, match=r"env_id='custom .*give it again \(env=\)"):
+    with pytest.raises(UserError, match=r"env_id='custom .*pass it again \(env=\)"):
         PPO.load(tmp_path / "agent")
     loaded = PPO.load(tmp_path / "agent", env=env)
     assert loaded.evaluate(2) == agent.evaluate(2)
@@ -793,7 +793,7 @@ def test_resume_by_the_training_function(tmp_path: Path) -> None:
     assert result.run_dir == tmp_path / "run"
     assert result["step"] >= 480
     assert result["ent_coef"] == 0.5, "the whole config is the one that is given: its schedules are gone"
-    with pytest.raises(UserError, match=r"algo='a2c'.*start a new one"):
+    with pytest.raises(UserError, match=r"algo='a2c'.*start a new run"):
         train_a2c(tiny(algo="a2c", total_timesteps=960), resume=tmp_path / "run")
 
 
@@ -806,9 +806,9 @@ def test_callbacks_reach_the_training_functions(tmp_path: Path) -> None:
 def test_callbacks_of_a_training_function_are_a_list_of_callbacks(tmp_path: Path) -> None:
     for wrong, words in (
         (Notes(), r"callbacks: must be a list of callbacks; write \[Notes\("),
-        ([Notes], "callbacks=Notes: this is the class"),
-        (Notes, "callbacks=Notes: this is the class"),
-        ([print], "callbacks=print: must be an object"),
+        ([Notes], "callbacks=Notes: is a class; pass an instance"),
+        (Notes, "callbacks=Notes: is a class; pass an instance"),
+        ([print], "callbacks=print: must be an instance"),
     ):
         with pytest.raises(UserError, match=words):
             train_ppo(tiny(), run_dir=tmp_path / "run", callbacks=wrong)  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.models.flat import FlatParameters
-from rl_training.models.recurrent_engine import recurrent_engine_for
+from rl_training.algorithms.parts.objectives import AutogradForm, EngineForm
+from rl_training.models.recurrent_engine import recurrent_within_reach
 from rl_training.runtime.train import build
 from rl_training.testing import tiny_config
 
@@ -33,7 +33,8 @@ def trained(engine: str, env: dict[str, Any], updates: int = 3, **settings: Any)
 )
 def test_three_updates_come_out_the_same(rnn: str, env: dict[str, Any], settings: dict[str, Any]) -> None:
     fast, reference = (trained(engine, env, rnn=rnn, **settings) for engine in ("auto", "autograd"))
-    assert (fast.mlp is None, reference.mlp is None) == (False, True)
+    assert isinstance(fast.form, EngineForm)
+    assert isinstance(reference.form, AutogradForm)
     torch.testing.assert_close(fast.parameters.data, reference.parameters.data, rtol=1e-3, atol=2e-4)
     before = trained("auto", env, updates=0, rnn=rnn, **settings)
     assert (fast.parameters.data - before.parameters.data).abs().max() > 1e-2
@@ -42,10 +43,12 @@ def test_three_updates_come_out_the_same(rnn: str, env: dict[str, Any], settings
 def test_what_is_not_covered_is_left_to_autograd() -> None:
     for settings in ({"activation": "elu"}, {"env": {"observations": "image"}}, {"env": {"observations": "dict"}}):
         env = settings.pop("env", {})
-        assert trained("auto", env, updates=0, **settings).mlp is None  # type: ignore[arg-type]
+        learner = trained("auto", env, updates=0, **settings)  # type: ignore[arg-type]
+        assert isinstance(learner.form, AutogradForm)
+        assert learner.engine == "autograd"
     learner = trained("auto", {}, updates=0)
-    double = learner.network.double()
-    assert recurrent_engine_for(double, FlatParameters(double.parameters()), learner.observer.unpack._info) is None
+    assert recurrent_within_reach(learner.network, learner.policy.info)
+    assert not recurrent_within_reach(learner.network.double(), learner.policy.info)
 
 
 def test_several_threads_compute_the_same() -> None:
@@ -57,8 +60,8 @@ def test_several_threads_compute_the_same() -> None:
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            log_prob, _, value = learner.mlp.evaluate_steps(*steps, state, action, None)
-            learner.mlp.backward(log_prob.copy(), 0.1, value.copy())
+            log_prob, _, value = learner.form.engine.evaluate_steps(*steps, state, action, None)
+            learner.form.engine.backward(log_prob.copy(), 0.1, value.copy())
             gradients.append(learner.parameters.grad.clone())
     finally:
         torch.set_num_threads(1)

@@ -11,7 +11,8 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor, nn
 
-from conformance import PPO_METRICS
+from conformance import PPO_METRICS, chosen
+from rl_training.algorithms.parts.objectives import EngineForm
 from rl_training.algorithms.recurrent_ppo import SPEC, RecurrentPPO
 from rl_training.data.rollout import Rollout
 from rl_training.experiment.config import ConfigError, load_config
@@ -51,17 +52,17 @@ def gathered(run: Run, rollouts: int = 1) -> Rollout:
 
 def learner_of(run: Run) -> RecurrentPPO:
     assert isinstance(run.algorithm, RecurrentPPO)
-    assert (run.algorithm.mlp is None) == (run.config.run.engine == "autograd")
+    assert isinstance(run.algorithm.form, EngineForm) == (run.config.run.engine == "auto")
     return run.algorithm
 
 
 def replayed(learner: RecurrentPPO, mini: Any) -> tuple[np.ndarray, np.ndarray]:
     """Log-probabilities and values of a minibatch, as the update computes them."""
-    if learner.mlp is not None:
-        log_prob, _, value = learner.evaluate(mini)
-        return log_prob, value
+    if isinstance(learner.form, EngineForm):
+        heads = learner.form.heads(mini)
+        return heads.log_prob, heads.value
     with torch.no_grad():
-        params, values = learner.network_outputs(mini.obs)
+        params, values = learner.policy.network_outputs(mini.obs)
         return learner.distribution.log_prob(params, torch.from_numpy(mini.action)).numpy(), values.numpy()
 
 
@@ -69,7 +70,7 @@ def step_by_step(learner: RecurrentPPO, rollout: Rollout, length: int) -> tuple[
     """Policy parameters and values of all rows `[T, B]`: one call of the core per row, states reset by hand."""
     network: Any = learner.network
     obs = torch.from_numpy(learner.observer.arrays(learner.observer.scaled(rollout.obs)).copy())
-    stored = torch.from_numpy(rollout.extras["state"])
+    stored = torch.from_numpy(rollout.records["state"])
     starts = torch.from_numpy(rollout.starts)
     features: list[list[Tensor]] = []
     parts = list(stored[0].chunk(len(network.cores), dim=-1))
@@ -90,7 +91,7 @@ def step_by_step(learner: RecurrentPPO, rollout: Rollout, length: int) -> tuple[
     policy, value = (torch.stack([outputs[k] for outputs in features]) for k in (0, -1))
     params = network.heads.policy(policy.flatten(0, 1))[0]
     rows = rollout.obs.reshape(-1, *rollout.obs.shape[2:])
-    return learner.allowed(params, rows), network.heads.value(value.flatten(0, 1))
+    return learner.policy.allowed(params, rows), network.heads.value(value.flatten(0, 1))
 
 
 @EACH_ENGINE
@@ -105,7 +106,7 @@ def test_replayed_probabilities_and_values_are_those_of_acting(
     rollout = gathered(run, 2)
     learner = learner_of(run)
     assert rollout.starts[1:].any()
-    assert rollout.extras["state"][0].any()  # the first rows of a second rollout are in the middle of episodes
+    assert rollout.records["state"][0].any()  # the first rows of a second rollout are in the middle of episodes
     seen = 0
     data = learner.prepare(rollout)
     for mini in learner.minibatches(data):
@@ -140,7 +141,7 @@ def test_the_gradient_is_that_of_a_plain_loop_over_steps(
     learner.parameters.zero_grad()
     (policy + learner.cfg.vf_coef * error - 0.05 * entropy).backward()
     expected = learner.parameters.grad.clone()
-    seen = learner._gradient(mini)
+    seen = learner.gradient(mini)
     assert seen[:3] == pytest.approx([policy.item(), error.item(), entropy.item()], abs=1e-5)
     assert 0.0 < seen[4] < 1.0  # some ratios are outside of the interval
     assert expected.abs().max() > 1e-3
@@ -159,17 +160,17 @@ def test_rows_that_a_reset_made_are_not_learned_from(engine: str) -> None:
     unreal = ~rollout.real
     assert 4 < unreal.sum() < 20
     # Neither they nor the rows that follow them remember anything.
-    assert not rollout.extras["state"][unreal].any()
-    assert not rollout.extras["state"][1:][unreal[:-1]].any()
+    assert not rollout.records["state"][unreal].any()
+    assert not rollout.records["state"][1:][unreal[:-1]].any()
     mini = next(learner.minibatches(learner.prepare(rollout)))
     np.testing.assert_allclose(replayed(learner, mini)[0], mini.log_prob, rtol=0, atol=1e-6)
-    learner._gradient(mini)
+    learner.gradient(mini)
     clean = learner.parameters.grad.clone()
-    for column in (rollout.obs, rollout.extras["state"], rollout.extras["log_prob"]):
+    for column in (rollout.obs, rollout.records["state"], rollout.records["log_prob"]):
         column[unreal] = np.nan
     mini = next(learner.minibatches(learner.prepare(rollout)))
     assert len(mini) == rollout.real.sum()
-    learner._gradient(mini)
+    learner.gradient(mini)
     torch.testing.assert_close(learner.parameters.grad, clean, rtol=1e-5, atol=1e-7)
 
 
@@ -205,14 +206,14 @@ def test_a_truncated_episode_is_worth_what_its_memory_says(rnn: str, engine: str
         carry = None
         for row in range(t + 1):  # the whole episode again, from its beginning
             carry = None if rollout.starts[row, b] else carry
-            carry = learner.act(rollout.obs[row, b][None], carry, explore=False).carry
-        expected.append(learner.act(successor[None], carry, explore=True).extras["value"][0])
+            carry = chosen(learner, rollout.obs[row, b][None], carry, explore=False).carry
+        expected.append(chosen(learner, successor[None], carry).records["value"][0])
     found = learner.bootstrap_values(rollout)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
-    fresh = learner.act(obs, explore=True).extras["value"]
+    fresh = chosen(learner, obs).records["value"]
     assert np.abs(found - fresh).min() > 1e-4
     truncated = rollout.truncated[rows, envs]
-    value = rollout.extras["value"]
+    value = rollout.records["value"]
     assert (rollout.next_values(value, found)[rows[truncated], envs[truncated]] == found[truncated]).all()
 
 
@@ -226,7 +227,7 @@ def test_minibatches_are_whole_sequences(batch_size: int, expected: int) -> None
     for epoch in (minis[:expected], minis[expected:]):
         assert sum(len(mini) for mini in epoch) == 55
         drawn = np.concatenate([mini.log_prob for mini in epoch])
-        assert sorted(drawn) == sorted(rollout.extras["log_prob"].flatten())
+        assert sorted(drawn) == sorted(rollout.records["log_prob"].flatten())
     assert max(len(mini) for mini in minis) <= max(batch_size, 4)
 
 
@@ -264,7 +265,7 @@ class Cue(gym.Env[np.ndarray, int]):
 
 @pytest.mark.parametrize(("algo", "low", "high"), [("recurrent_ppo", 0.99, 1.0), ("ppo", 0.0, 0.75)])
 @EACH_RNN
-def test_only_who_remembers_can_repeat_what_was_shown(algo: str, low: float, high: float, rnn: str) -> None:
+def test_only_a_recurrent_policy_can_repeat_what_was_shown(algo: str, low: float, high: float, rnn: str) -> None:
     memory = {"rnn": rnn, "rnn_hidden_size": 16} if algo == "recurrent_ppo" else {}
     settings = {"num_envs": 8, "n_steps": 24, "batch_size": 96, "n_epochs": 6, "learning_rate": 0.01, "gamma": 0.9}
     config = load_config({"algo": algo, "env_id": "the cue", "hidden_sizes": [16], **settings, **memory})
@@ -331,12 +332,12 @@ class PartAfterPart(LinearRecurrentActorCritic):
     ("name", "words"),
     [
         ("NoState", "needs state_size, .*whole number from 1.*not None"),
-        ("OtherState", r"must give .*the state after \[B, 3\]; for a batch of 2 it gave .*\(2, 1\)"),
+        ("OtherState", r"must return .*the state after \[B, 3\]; for a batch of 2 it returned .*\(2, 1\)"),
         ("OnlyObservations", r"forward\(obs, sizes, state\) of OnlyObservations fails for sizes \[2\]: TypeError"),
-        ("WithoutState", r"must give .*the state after \[B, 3\]; for a batch of 2 it gave \[\(2, 3\), \(2,\)\]"),
+        ("WithoutState", r"must return .*the state after \[B, 3\]; for a batch of 2 it returned \[\(2, 3\), \(2,\)\]"),
         ("OneStepOnly", r"forward\(obs, sizes, state\) of OneStepOnly fails for sizes \[2, 1\]: RuntimeError"),
-        ("NeverPassesOn", r"packed by sizes \[2, 1\] what it gives for them one after the other"),
-        ("PartAfterPart", r"packed by sizes \[2, 1\] what it gives for them one after the other"),
+        ("NeverPassesOn", r"packed by sizes \[2, 1\] what it returns for them one after the other"),
+        ("PartAfterPart", r"packed by sizes \[2, 1\] what it returns for them one after the other"),
     ],
 )
 def test_a_network_of_ones_own_that_does_not_fit_is_refused(name: str, words: str) -> None:
@@ -386,4 +387,4 @@ def test_a_policy_that_diverged_is_called_that() -> None:
 
 def test_the_spec_says_that_it_remembers() -> None:
     assert SPEC.capabilities.recurrent
-    assert RecurrentPPO.recurrent
+    assert RecurrentPPO.policy_type.recurrent

@@ -13,10 +13,11 @@ from torch import Tensor
 from conformance import CONTINUOUS, ENGINES, agent
 from off_policy_reference import SoftReference, assert_same_weights, bootstrapped, tensor, transitions, weights_of
 from rl_training.algorithms.off_policy import Minibatch
-from rl_training.algorithms.parts.critics import MEAN
-from rl_training.algorithms.redq import SPEC, REDQConfig, redq_goal
+from rl_training.algorithms.parts.autograd import MEAN
+from rl_training.algorithms.redq import SPEC, REDQConfig, redq_target
+from rl_training.data.batches import Transitions
 from rl_training.experiment.config import ConfigError, load_config
-from rl_training.types import Step, UserError
+from rl_training.types import UserError
 
 EACH_ENGINE = pytest.mark.parametrize("engine", ENGINES)
 
@@ -47,7 +48,7 @@ def test_the_target_is_the_least_of_a_new_subset_each_time_worked_by_hand() -> N
     reward, discount = np.array([1.0, 2.0], np.float32), np.array([0.9, 0.9], np.float32)
     mini = Minibatch(column, column, reward, column, np.array([False, True]), discount, None)
     for _ in range(40):
-        target = redq_goal(learner, mini, column, np.array([0.5, 0.5], np.float32))
+        target = redq_target(learner, mini, column, np.array([0.5, 0.5], np.float32))
         least = min(critics.members[-1])
         np.testing.assert_allclose(target, [1 + 0.9 * (least - 0.5), 2.0], rtol=1e-6)
     assert all(len(set(members)) == 3 for members in critics.members), "each critic at most once"
@@ -100,7 +101,7 @@ def test_the_actor_moves_once_in_its_delay_and_the_critics_always(engine: str) -
     assert moves == [critics, critics, everything, critics, critics, everything, critics]
 
 
-def subset_target(reference: SoftReference, step: Step, action: Tensor, entropy_cost: Tensor) -> Tensor:
+def subset_target(reference: SoftReference, step: Transitions, action: Tensor, entropy_cost: Tensor) -> Tensor:
     values = reference.slow_critic(tensor(step.next_obs), action).squeeze(-1)
     chosen = reference.rng.choice(len(values), reference.cfg.subset_size, replace=False)
     return bootstrapped(step, torch.stack([values[member] for member in chosen]).amin(dim=0) - entropy_cost)

@@ -13,8 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay_feed import GAMMA, Feed, assert_same, assert_uniform, check_chains, copy_state, event_rows, info_of, played
-from rl_training.data import memory, replay_files
+from replay_feed import (
+    GAMMA,
+    Feed,
+    assert_same,
+    assert_uniform,
+    check_chains,
+    copy_state,
+    event_rows,
+    info_of,
+    played,
+    stored_slots,
+)
+from rl_training.data import plain_replay, ram, replay_files
 from rl_training.data import replay as replay_module
 from rl_training.data.chunks import ChunkedArray
 from rl_training.data.columns import Columns
@@ -28,15 +39,6 @@ def show(episode: list[int]) -> np.ndarray:
     return np.array([episode[-1], -len(episode)], np.float32)
 
 
-def slots_of(feed: Feed, positions: int) -> dict[int, tuple[int, int]]:
-    """For every slot that should be drawable: the environment, and which of its transitions is there."""
-    return {
-        number % positions * feed.num_envs + env: (env, number)
-        for env, stored in enumerate(feed.stored)
-        for number in range(max(0, len(stored) - positions), len(stored))
-    }
-
-
 @given(event_rows(), st.integers(1, 9), st.integers(1, 5))
 def test_every_slot_holds_what_happened_and_chains_go_as_far_as_they_may(
     rows: list[list[str]], positions: int, n_step: int
@@ -46,7 +48,7 @@ def test_every_slot_holds_what_happened_and_chains_go_as_far_as_they_may(
     for events in rows:
         written = {len(feed.stored[env]) % positions * envs + env for env in range(envs) if events[env] != "unreal"}
         assert feed.play(events, replay) == (written, set())
-    expected = slots_of(feed, positions)
+    expected = stored_slots(feed, positions)
     assert len(replay) == len(expected)
     slots = np.random.default_rng(0).permutation(sorted(expected))
     check_chains(
@@ -65,7 +67,7 @@ def test_a_chain_over_the_end_of_the_ring_stops_at_the_write_head_worked_by_hand
     assert batch.reward[0] == rewards[2] + rewards[3] / 2 + rewards[4] / 4
     assert batch.reward[1] == rewards[4] + rewards[5] / 2
     assert batch.reward[2] == rewards[5]
-    np.testing.assert_array_equal(batch.extras["discount"], np.array([0.125, 0.25, 0.5], np.float32))
+    np.testing.assert_array_equal(batch.discount, np.array([0.125, 0.25, 0.5], np.float32))
     np.testing.assert_array_equal(batch.next_obs[1], feed.stored[0][5].next_obs)
 
 
@@ -76,7 +78,7 @@ def test_a_truncation_bootstraps_and_a_termination_does_not_worked_by_hand() -> 
     batch = replay.gather(np.array([0, 2]), n_step=5, gamma=0.5)
     assert batch.truncated.tolist() == [True, False]
     assert batch.terminated.tolist() == [False, True]
-    np.testing.assert_array_equal(batch.extras["discount"], np.array([0.25, 0.25], np.float32))
+    np.testing.assert_array_equal(batch.discount, np.array([0.25, 0.25], np.float32))
     np.testing.assert_array_equal(batch.next_obs, [feed.stored[0][1].next_obs, feed.stored[0][3].next_obs])
     # Nothing of the next episode, whose first observation is another one.
     assert not np.array_equal(batch.next_obs[0], feed.stored[0][2].obs)
@@ -85,7 +87,7 @@ def test_a_truncation_bootstraps_and_a_termination_does_not_worked_by_hand() -> 
 def test_a_cut_of_an_ended_episode_does_not_make_a_termination_a_truncation() -> None:
     feed, replay = Feed(2, show), Replay(VECTOR, 2, 10)
     replay.cut(np.ones(2, bool))
-    assert replay.memory["rows"].used == 0
+    assert replay.arrays["rows"].used == 0
     feed.play(["terminated", "go"], replay)
     replay.cut(np.ones(2, bool))
     batch = replay.gather(np.array([0, 1]), gamma=GAMMA)
@@ -182,7 +184,7 @@ def test_every_transition_is_equally_likely(uneven: bool) -> None:
     feed, replay = Feed(3, show), Replay(VECTOR, 3, 30)
     for number in range(9):
         feed.play(["go", "unreal" if uneven and number > 2 else "go", "go"], replay)
-    slots = sorted(slots_of(feed, 10))
+    slots = sorted(stored_slots(feed, 10))
     assert len(slots) == (21 if uneven else 27)
     draws = np.concatenate([replay.draw(np.random.default_rng(seed), 300) for seed in range(50)])
     assert_uniform(draws, slots)
@@ -205,8 +207,8 @@ def test_a_replay_that_was_brought_back_goes_on_as_if_nothing_had_happened(steps
     played(restored, feed, 1, 10)
     played(unbroken, twin, 1, 10)
     assert_same(restored, unbroken)
-    for name, array in restored.memory.items():
-        for mine, theirs in zip(array.chunks(), unbroken.memory[name].chunks(), strict=True):
+    for name, array in restored.arrays.items():
+        for mine, theirs in zip(array.chunks(), unbroken.arrays[name].chunks(), strict=True):
             np.testing.assert_array_equal(mine, theirs)
 
 
@@ -224,9 +226,9 @@ def test_a_state_of_another_shape_is_refused() -> None:
 
 
 def test_what_changed_is_known_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_module, "ChunkedArray", lambda *args: ChunkedArray(*args, chunk_bytes=64))
+    monkeypatch.setattr(plain_replay, "ChunkedArray", lambda *args: ChunkedArray(*args, chunk_bytes=64))
     replay = Replay(VECTOR, 1, 8)  # rows of 32 bytes: two in a chunk
-    rows = replay.memory["rows"]
+    rows = replay.arrays["rows"]
     assert rows.chunk_rows == 2
     feed = Feed(1, show)
     for _ in range(3):
@@ -303,7 +305,7 @@ def test_a_replay_is_saved_and_loaded_on_its_own(info: SpaceInfo, tmp_path: Path
 
 
 def test_a_folder_that_is_there_is_not_written_over(saved: Path) -> None:
-    with pytest.raises(UserError, match=r"memory.*is already there"):
+    with pytest.raises(UserError, match=r"memory.*already exists"):
         Replay(VECTOR, 1, 4).save(saved)
     assert len(Replay.load(saved)) == 14
 
@@ -387,7 +389,7 @@ def test_a_saved_replay_is_bytes_and_json_only(saved: Path) -> None:
 def test_the_size_that_is_said_is_the_size_that_is_taken() -> None:
     for info, frame_stack in ((VECTOR, 1), (KINDS["continuous"], 1), (info_of((4, 6, 6), "uint8"), 4)):
         replay = make_replay(info, 3, 100, frame_stack)
-        assert bytes_needed(info, 3, 100, frame_stack) == sum(array.data.nbytes for array in replay.memory.values())
+        assert bytes_needed(info, 3, 100, frame_stack) == sum(array.data.nbytes for array in replay.arrays.values())
 
 
 def test_frames_are_kept_once_only_where_stacks_are_made_of_them() -> None:
@@ -404,9 +406,7 @@ def test_a_size_that_does_not_fit_is_refused_and_the_largest_one_named(monkeypat
     monkeypatch.setattr(replay_module, "available_memory", lambda: 1000 * row + 5)
     with pytest.raises(UserError) as caught:
         make_replay(VECTOR, 3, 5000, 1)
-    message = (
-        f"buffer_size=5000: needs {memory.readable(4998 * row)} of memory, and {memory.readable(1000 * row + 5)} are"
-    )
+    message = f"buffer_size=5000: needs {ram.readable(4998 * row)} of RAM, and {ram.readable(1000 * row + 5)} are"
     assert str(caught.value) == f"{message} available; at most 999 fit"
     assert make_replay(VECTOR, 3, 999, 1).capacity == 999
     with pytest.raises(UserError, match="at most 999 fit"):
@@ -422,24 +422,24 @@ def test_the_size_is_said_before_anything_is_allocated(
         assert "100000 transitions takes up to 3.1 MiB" in caplog.text
         raise MemoryError
 
-    monkeypatch.setattr(replay_module, "ChunkedArray", allocate)
+    monkeypatch.setattr(plain_replay, "ChunkedArray", allocate)
     with caplog.at_level(logging.INFO, "rl_training"), pytest.raises(MemoryError):
         make_replay(VECTOR, 1, 100_000, 1)
 
 
 def test_sizes_in_words() -> None:
     sizes = {0: "0 bytes", 1023: "1023 bytes", 1536: "1.5 KiB", 3 << 20: "3.0 MiB", 5 << 30: "5.0 GiB"}
-    assert {size: memory.readable(size) for size in sizes} == sizes
+    assert {size: ram.readable(size) for size in sizes} == sizes
 
 
 def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unlimited = memory.available_memory()
+    unlimited = ram.available_memory()
     assert unlimited is None or unlimited > 1 << 20
-    monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(ram, "_CGROUPS", tmp_path)
     (tmp_path / "memory.max").write_text("900000\n")
     (tmp_path / "memory.current").write_text("500000\n")
     (tmp_path / "memory.stat").write_text("anon 300000\ninactive_file 50000\n")
     linux = Path("/proc/self/cgroup").exists()
-    assert memory.available_memory() == (450_000 if linux else unlimited)
+    assert ram.available_memory() == (450_000 if linux else unlimited)
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory.available_memory() != 450_000
+    assert ram.available_memory() != 450_000

@@ -52,7 +52,7 @@ class Diary:
     """Stands for a replay: a ring of rows, a number per row that changes anywhere, and what follows from them."""
 
     def __init__(self, rows: int = 30) -> None:
-        self.memory = {
+        self.arrays = {
             "rows": ChunkedArray(rows, (2,), "float32", chunk_bytes=64),
             "priority": ChunkedArray(rows, (), "float64", chunk_bytes=64),
         }
@@ -60,20 +60,20 @@ class Diary:
 
     def add(self, rows: Any) -> None:
         for row in rows:
-            slot = self.head % len(self.memory["rows"].data)
-            self.memory["rows"].data[slot] = row[:2]
-            self.memory["rows"].touch(slot, slot + 1)
+            slot = self.head % len(self.arrays["rows"].data)
+            self.arrays["rows"].data[slot] = row[:2]
+            self.arrays["rows"].touch(slot, slot + 1)
             places = np.array([slot, slot // 2])
-            self.memory["priority"].data[places] += 1.0 + self.head
-            self.memory["priority"].touch_rows(places)
+            self.arrays["priority"].data[places] += 1.0 + self.head
+            self.arrays["priority"].touch_rows(places)
             self.head += 1
-        self.sum = float(self.memory["priority"].data.sum())
+        self.sum = float(self.arrays["priority"].data.sum())
 
     def state_dict(self) -> dict[str, Any]:
         return {"head": self.head}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.head, self.sum = state["head"], float(self.memory["priority"].data.sum())
+        self.head, self.sum = state["head"], float(self.arrays["priority"].data.sum())
 
 
 class RememberingLoop(OnPolicyLoop):
@@ -82,19 +82,16 @@ class RememberingLoop(OnPolicyLoop):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.diary = Diary()
-
-    @property
-    def parts(self) -> Mapping[str, Any]:
-        return {**super().parts, "replay": self.diary}
+        self.parts["replay"] = self.diary
 
     def step(self, refresh: Callable[[int], None]) -> Metrics:
         metrics = super().step(refresh) | {"remembered": self.diary.sum}
-        self.diary.add(self.collector.obs)
+        self.diary.add(self.source.collector.obs)  # type: ignore[attr-defined]
         return metrics
 
 
-def remembering(algorithm: Any, collector: Any, config: Any) -> RememberingLoop:
-    return RememberingLoop(algorithm, collector, config.loop)
+def remembering(algorithm: Any, source: Any, config: Any) -> RememberingLoop:
+    return RememberingLoop(algorithm, source, config.loop)
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +130,7 @@ def new_files(before: Path, after: Path) -> set[str]:
 
 def holds(checkpoint: Path, array: ChunkedArray, name: str = "rows") -> bool:
     """Whether a checkpoint has exactly what an array has."""
-    found = read_checkpoint(checkpoint).memory[name].chunks()
+    found = read_checkpoint(checkpoint).arrays[name].chunks()
     wanted = array.chunks()
     return len(found) == len(wanted) and all(map(np.array_equal, found, wanted))
 
@@ -155,7 +152,7 @@ def test_unchanged_chunks_are_the_same_files(tmp_path: Path) -> None:
     third = save(tmp_path / "step_3", rows=array, other=other)
     assert new_files(second, third) == {"other.0.bin"}
     # What is older has not been touched by any of this.
-    assert np.array_equal(np.concatenate(read_checkpoint(first).memory["rows"].chunks()), array_of(18).data)
+    assert np.array_equal(np.concatenate(read_checkpoint(first).arrays["rows"].chunks()), array_of(18).data)
     assert holds(second, array_of(7), "other")
 
 
@@ -254,11 +251,11 @@ def test_what_is_read_stays_when_the_files_go_and_keeps_none_open(tmp_path: Path
     found = read_checkpoint(path)
     assert len(os.listdir("/proc/self/fd")) == open_before, "a thousand chunks are more than a process may open"
     shutil.rmtree(path)
-    chunks = found.memory["rows"].chunks()
+    chunks = found.arrays["rows"].chunks()
     assert np.array_equal(np.concatenate(chunks), array.data)
     with pytest.raises(ValueError, match="read-only"):
         chunks[0][:] = 0
-    assert found.memory["none"].chunks() == []
+    assert found.arrays["none"].chunks() == []
 
 
 def test_what_is_read_can_be_written_again(tmp_path: Path) -> None:
@@ -269,8 +266,8 @@ def test_what_is_read_can_be_written_again(tmp_path: Path) -> None:
     assert new_files(path, again) == set()
     assert checkpoint_differences(found, read_checkpoint(again)) == []
     assert json.loads((again / "meta.json").read_text()) == json.loads((path / "meta.json").read_text())
-    without = write_checkpoint(tmp_path / "without", replace(found, memory={}))
-    assert read_checkpoint(without).memory == {}
+    without = write_checkpoint(tmp_path / "without", replace(found, arrays={}))
+    assert read_checkpoint(without).arrays == {}
 
 
 def test_a_difference_of_one_bit_is_seen(tmp_path: Path) -> None:
@@ -281,9 +278,9 @@ def test_a_difference_of_one_bit_is_seen(tmp_path: Path) -> None:
     other = read_checkpoint(save(tmp_path / "c", rows=array))
     longer = read_checkpoint(save(tmp_path / "d", rows=array_of(10)))
     assert checkpoint_differences(first, same) == []
-    assert checkpoint_differences(first, other) == ["memory.rows[1]"]
-    assert checkpoint_differences(first, longer) == ["memory.rows[2]"]
-    assert checkpoint_differences(first, read_checkpoint(save(tmp_path / "e"))) == ["memory.rows"]
+    assert checkpoint_differences(first, other) == ["arrays.rows[1]"]
+    assert checkpoint_differences(first, longer) == ["arrays.rows[2]"]
+    assert checkpoint_differences(first, read_checkpoint(save(tmp_path / "e"))) == ["arrays.rows"]
 
 
 def test_without_a_memory_there_is_no_trace_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,8 +288,8 @@ def test_without_a_memory_there_is_no_trace_of_one(tmp_path: Path, monkeypatch: 
     train(CONFIG | {"total_timesteps": 12}, run_dir=tmp_path / "run")
     path = find_checkpoint(tmp_path / "run")
     assert {file.name for file in path.iterdir()} == {"meta.json", "model.safetensors", "state.pt", "envs.pt"}
-    assert "memory" not in json.loads((path / "meta.json").read_text())
-    assert latest(tmp_path / "run").memory == {}
+    assert "arrays" not in json.loads((path / "meta.json").read_text())
+    assert latest(tmp_path / "run").arrays == {}
 
 
 # Runs.
@@ -332,13 +329,13 @@ def test_a_run_that_is_cut_and_resumed_remembers_the_same(tmp_path: Path) -> Non
     resume_training(tmp_path / "cut")
     # Their cadences, which are in the config, differ; the memories and all that was made of them do not.
     assert run_differences(tmp_path / "whole", tmp_path / "cut") == []
-    assert set(latest(tmp_path / "cut").memory) == {"replay.rows", "replay.priority"}
+    assert set(latest(tmp_path / "cut").arrays) == {"replay.rows", "replay.priority"}
 
 
 def test_the_contract_sees_a_memory_that_is_not_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     check_resumes("ppo", vectorization="sync")
-    monkeypatch.setattr("rl_training.runtime.run.load_memory", lambda arrays, stored: None)
-    with pytest.raises(AssertionError, match=r"memory\.replay\.rows"):
+    monkeypatch.setattr("rl_training.runtime.checkpoints.snapshots.load_arrays", lambda arrays, stored: None)
+    with pytest.raises(AssertionError, match=r"arrays\.replay\.rows"):
         check_resumes("ppo", vectorization="sync")
 
 
@@ -353,7 +350,7 @@ def cut(tmp_path: Path) -> Path:
 def resumed(path: Path) -> Run:
     """A run that goes on in its folder, one update later."""
     run, _ = restore(path)
-    run.folder = RunFolder(path)
+    run.archive.folder = RunFolder(path)
     run.advance()
     return run
 
@@ -452,8 +449,8 @@ def test_a_loaded_agent_that_opens_a_folder_links_from_the_start(tmp_path: Path)
         (lambda file: file.write_bytes(file.read_bytes()[:-1]), "replay.rows.0.bin", "it has 63 bytes instead of 64"),
         (lambda file: file.write_bytes(file.read_bytes() * 2), "replay.priority.1.bin", "128 bytes instead of 64"),
         (lambda file: file.write_bytes(b""), "replay.rows.0.bin", "it has 0 bytes instead of 64"),
-        (lambda file: file.write_bytes(b"more"), "replay.rows.3.bin", "it is no part of this checkpoint"),
-        (lambda file: file.write_bytes(b"else"), "else.txt", "it is no part of this checkpoint"),
+        (lambda file: file.write_bytes(b"more"), "replay.rows.3.bin", "it is not part of this checkpoint"),
+        (lambda file: file.write_bytes(b"else"), "else.txt", "it is not part of this checkpoint"),
     ],
 )
 def test_a_damaged_file_is_said_by_name(damage: Callable[[Path], Any], name: str, words: str, cut: Path) -> None:
@@ -479,25 +476,28 @@ def test_a_damaged_file_is_said_by_name(damage: Callable[[Path], Any], name: str
 @pytest.mark.parametrize(
     ("described", "words"),
     [
-        ({"rows": 24}, "meta.json': is missing, damaged or foreign (it says {'rows': 24} of the memory 'replay.rows'"),
-        ({"rows": 24, "chunk_rows": 0, "shape": [2], "dtype": "<f4"}, "of the memory 'replay.rows'"),
-        ({"rows": "a", "chunk_rows": 8, "shape": [2], "dtype": "<f4"}, "of the memory 'replay.rows'"),
-        ({"rows": 24, "chunk_rows": 8, "shape": [2], "dtype": "no"}, "of the memory 'replay.rows'"),
+        (
+            {"rows": 24},
+            "meta.json': is missing, damaged or foreign (its entry for the array 'replay.rows' is {'rows': 24}",
+        ),
+        ({"rows": 24, "chunk_rows": 0, "shape": [2], "dtype": "<f4"}, "its entry for the array 'replay.rows' is"),
+        ({"rows": "a", "chunk_rows": 8, "shape": [2], "dtype": "<f4"}, "its entry for the array 'replay.rows' is"),
+        ({"rows": 24, "chunk_rows": 8, "shape": [2], "dtype": "no"}, "its entry for the array 'replay.rows' is"),
         ({"rows": 24, "chunk_rows": 8, "shape": [1], "dtype": "O"}, "replay.rows.0.bin': is missing, damaged"),
-        ({"rows": 24, "chunk_rows": 8, "shape": [4], "dtype": "<i2"}, "the memory 'replay.rows' of the checkpoint"),
+        ({"rows": 24, "chunk_rows": 8, "shape": [4], "dtype": "<i2"}, "the array 'replay.rows' of the checkpoint"),
         ([1, 2], "meta.json': is missing, damaged or foreign"),
-        (None, "replay/replay.rows.0.bin': is missing, damaged or foreign (it is no part of this checkpoint)"),
+        (None, "replay/replay.rows.0.bin': is missing, damaged or foreign (it is not part of this checkpoint)"),
     ],
 )
 def test_a_description_that_is_not_of_the_files_is_refused(described: Any, words: str, cut: Path) -> None:
     path = find_checkpoint(cut)
     meta = json.loads((path / "meta.json").read_text())
     if described is None:
-        del meta["memory"]["replay.rows"]
+        del meta["arrays"]["replay.rows"]
     elif isinstance(described, list):
-        meta["memory"] = described
+        meta["arrays"] = described
     else:
-        meta["memory"]["replay.rows"] = described
+        meta["arrays"]["replay.rows"] = described
     (path / "meta.json").write_text(json.dumps(meta))
     with pytest.raises(UserError) as complaint:
         resume_training(path)
@@ -508,15 +508,15 @@ def test_a_description_that_is_not_of_the_files_is_refused(described: Any, words
 def test_a_memory_of_another_size_or_name_is_refused(cut: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Diary.__init__
     monkeypatch.setattr(Diary, "__init__", lambda self: made(self, rows=20))
-    with pytest.raises(UserError, match=r"the memory 'replay.rows' of the checkpoint does not fit this run \(24 rows"):
+    with pytest.raises(UserError, match=r"the array 'replay.rows' of the checkpoint does not fit this run \(24 rows"):
         resume_training(cut)
 
     def renamed(self: Diary) -> None:
         made(self)
-        self.memory["numbers"] = self.memory.pop("priority")
+        self.arrays["numbers"] = self.arrays.pop("priority")
 
     monkeypatch.setattr(Diary, "__init__", renamed)
-    with pytest.raises(UserError, match=r"the memory 'replay.numbers' is missing in the checkpoint"):
+    with pytest.raises(UserError, match=r"the array 'replay.numbers' is missing in the checkpoint"):
         resume_training(cut)
 
 
@@ -529,15 +529,15 @@ def ready_to_save(cut: Path, tmp_path: Path) -> Iterator[tuple[Run, Callable[[],
     before = memory_contents(latest(cut))
     run = resumed(cut)
     run.config = run.config.replace(keep_checkpoints=2)
-    run.best_step = run.steps
-    noted = {name: array.written for name, array in run.snapshot().memory.items()}
+    run.archive.best_step = run.steps
+    noted = {name: array.written for name, array in run.snapshot().arrays.items()}
     contents = {48: before, run.steps: memory_contents(run.snapshot())}
 
     def prepare() -> None:
         shutil.rmtree(tmp_path / "work", ignore_errors=True)
         shutil.copytree(cut, tmp_path / "work", copy_function=os.link)
-        run.folder = RunFolder(tmp_path / "work")
-        for name, array in run.snapshot().memory.items():
+        run.archive.folder = RunFolder(tmp_path / "work")
+        for name, array in run.snapshot().arrays.items():
             folder = tmp_path / "work" / "checkpoints" / "step_48" / "replay"
             array.written = noted[name]._replace(folder=folder)
 
@@ -629,25 +629,26 @@ def test_environments_that_lost_their_episode_are_marked_until_the_loop_has_seen
     path = find_checkpoint(cut)
     run, _ = restore(cut)
     run.close()
-    assert run.loop.collector.broken.tolist() == [False, False, False]
-    assert "broken" not in run.snapshot().envs
+    assert run.source.collector.lost is None
+    assert "lost" not in run.snapshot().envs["actor"]
     envs = torch.load(path / "envs.pt", weights_only=True)
-    envs["raw"][1] += 1.0
+    envs["actor"]["raw"][1] += 1.0
     torch.save(envs, path / "envs.pt")
     run, _ = restore(cut)
     run.close()
-    assert run.loop.collector.broken.tolist() == [False, True, False]
+    assert run.source.collector.lost.tolist() == [False, True, False]
     # Saved before the loop has asked, resumed exactly this time: it is still to be said.
     write_checkpoint(tmp_path / "agent", run.snapshot())
     again, _ = restore(tmp_path / "agent")
-    assert again.loop.collector.restarts == run.loop.collector.restarts == 1
-    assert again.loop.collector.broken.tolist() == [False, True, False]
-    again.loop.collector.broken[:] = False
+    assert again.source.collector.restarts == run.source.collector.restarts == 1
+    assert again.source.collector.lost.tolist() == [False, True, False]
+    assert again.source.take_lost().tolist() == [False, True, False]
+    assert again.source.take_lost() is None
     write_checkpoint(tmp_path / "agent", again.snapshot())
     again.close()
     last, _ = restore(tmp_path / "agent")
     last.close()
-    assert not last.loop.collector.broken.any()
+    assert last.source.collector.lost is None
 
 
 def test_environments_that_cannot_be_asked_have_all_lost_their_episodes(tmp_path: Path) -> None:
@@ -655,4 +656,4 @@ def test_environments_that_cannot_be_asked_have_all_lost_their_episodes(tmp_path
         train(CONFIG | {"env_id": "run_helpers:walks"}, run_dir=tmp_path / "run", callbacks=[PullPlug(24)])
     run, _ = restore(tmp_path / "run")
     run.close()
-    assert run.loop.collector.broken.tolist() == [True, True, True]
+    assert run.source.collector.lost.tolist() == [True, True, True]

@@ -128,7 +128,7 @@ def test_kill_9_and_resume_with_a_replay_in_new_processes(tmp_path: Path) -> Non
     end = latest(killed_and_resumed(config, tmp_path))
     assert end.state["algorithm"]["n_updates"] > 100
     for name in ("replay.rows", "sampler.priorities"):
-        assert sum(len(chunk) for chunk in end.memory[name].chunks()) == 150, "the replay was full"
+        assert sum(len(chunk) for chunk in end.arrays[name].chunks()) == 150, "the replay was full"
     assert len({row["epsilon"] for row in metrics_rows(tmp_path / "killed")}) > 10
 
 
@@ -445,13 +445,13 @@ def test_a_signal_to_all_processes_saves_and_exits_with_130(number: int, tmp_pat
         "from rl_training import Callback\n"
         "class Slow(Callback):\n"
         "    def on_start(self, run):\n"
-        "        step = run.loop.collector.step\n"
-        "        def slow(action):  # so that the signal comes before the environments are needed again\n"
+        "        step = run.source.collector.step\n"
+        "        def slow(action, records):  # so that the signal comes before the environments are needed again\n"
         "            if run.steps > 100:\n"
         f"                Path({str(tmp_path / 'passed')!r}).touch()\n"
         "                time.sleep(0.02)\n"
-        "            return step(action)\n"
-        "        run.loop.collector.step = slow\n"
+        "            return step(action, records)\n"
+        "        run.source.collector.step = slow\n"
     )
     (tmp_path / "config.yaml").write_text(json.dumps(config | {"callbacks": ["patience_of_tests:Slow"]}))
     process = subprocess.Popen(
@@ -473,7 +473,7 @@ def test_a_signal_to_all_processes_saves_and_exits_with_130(number: int, tmp_pat
     assert process.returncode == 130, complaints
     assert "Traceback" not in complaints + output
     (run_dir,) = (tmp_path / "runs").iterdir()
-    assert f"interrupted; go on with: rl-training resume {run_dir}" in complaints
+    assert f"interrupted; continue with: rl-training resume {run_dir}" in complaints
     saved = latest(run_dir)
     assert saved.state["trainer"]["stop_reason"] == "interrupted"
     assert saved.meta["step"] > 100
@@ -570,7 +570,7 @@ def test_what_a_run_is_cannot_change_at_a_resume(key: str, value: Any, tmp_path:
         value = "ppo"
     train(config, run_dir=tmp_path / "run")
     before = latest(tmp_path / "run")
-    with pytest.raises(UserError, match=rf"{key}=.*start a new one"):
+    with pytest.raises(UserError, match=rf"{key}=.*start a new run"):
         resume_training(tmp_path / "run", total_timesteps=480, **{key: value})
     assert differences(before.meta, latest(tmp_path / "run").meta) == []
     assert "resumed" not in metadata(tmp_path / "run")
@@ -586,7 +586,7 @@ def test_an_environment_that_ignores_its_seed_restarts_its_episodes(tmp_path: Pa
     result = resume_training(tmp_path / "run", callbacks=[recording])
     end = latest(tmp_path / "run")
     assert end.meta["resume"] == "restarted"
-    assert end.envs["restarts"] == 1
+    assert end.envs["actor"]["restarts"] == 1
     assert result["step"] == 240
     changes = metadata(tmp_path / "run")["resumed"][0]["changes"]
     assert any("episodes start again" in change for change in changes)
@@ -601,18 +601,18 @@ def test_only_the_episodes_that_differ_start_again(tmp_path: Path) -> None:
         train(config, run_dir=tmp_path / "run", callbacks=[PullPlug(50)])
     path = tmp_path / "run" / "checkpoints" / "step_48"
     state = torch.load(path / "envs.pt", weights_only=True)
-    state["raw"][0] += 1.0
+    state["actor"]["raw"][0] += 1.0
     torch.save(state, path / "envs.pt")
-    before = latest(tmp_path / "run").envs
+    before = latest(tmp_path / "run").envs["actor"]
     run, notes = restore(tmp_path / "run")
     try:
         after = run.snapshot()
     finally:
         run.close()
-    assert before["lengths"].tolist()[1:] == after.envs["lengths"].tolist()[1:]
+    assert before["lengths"].tolist()[1:] == after.envs["actor"]["lengths"].tolist()[1:]
     assert max(before["lengths"].tolist()[1:]) > 0
-    assert after.envs["lengths"][0] == 0
-    assert torch.equal(before["raw"][1:], after.envs["raw"][1:])
+    assert after.envs["actor"]["lengths"][0] == 0
+    assert torch.equal(before["raw"][1:], after.envs["actor"]["raw"][1:])
     assert after.meta["resume"] == "restarted"
     assert any("start again" in note for note in notes)
 
@@ -624,7 +624,7 @@ def test_environments_that_cannot_be_asked_restart_and_say_so(mode: str, tmp_pat
         train(config, run_dir=tmp_path / "run", callbacks=[PullPlug(120)])
     assert latest(tmp_path / "run").meta["resume"] == "restarted"
     assert resume_training(tmp_path / "run").stop_reason == "completed"
-    assert latest(tmp_path / "run").envs["restarts"] == 1
+    assert latest(tmp_path / "run").envs["actor"]["restarts"] == 1
 
 
 def test_a_finished_run_says_how_to_go_on(tmp_path: Path) -> None:
@@ -660,7 +660,7 @@ def test_a_run_that_a_callback_stopped_goes_on_with_more_steps(tmp_path: Path) -
 def test_gymnasium_episodes_are_what_the_journal_says(tmp_path: Path) -> None:
     """Replaying the saved seed and actions by hand gives the observation that the checkpoint shows."""
     train(tiny(env_id="Pendulum-v1", total_timesteps=120), run_dir=tmp_path / "run")
-    envs = latest(tmp_path / "run").envs
+    envs = latest(tmp_path / "run").envs["actor"]
     keeper = envs["keeper"]
     for index in range(3):
         env = gym.make("Pendulum-v1")

@@ -13,13 +13,20 @@ import torch
 from torch import Tensor
 
 from conformance import CONTINUOUS, ENGINES, agent
-from off_policy_reference import SoftReference, assert_learns_like, bootstrapped, tensor, transitions, weights_of
+from off_policy_reference import (
+    SoftReference,
+    acted,
+    assert_learns_like,
+    bootstrapped,
+    tensor,
+    transitions,
+    weights_of,
+)
 from rl_training.algorithms.off_policy import Minibatch
-from rl_training.algorithms.parts.actors import soft_actor_loss
-from rl_training.algorithms.parts.critics import LEAST
-from rl_training.algorithms.sac import SPEC, SACConfig, sac_goal
+from rl_training.algorithms.parts.autograd import LEAST
+from rl_training.algorithms.sac import SPEC, SACConfig, SoftActorLoss, sac_target
+from rl_training.data.batches import Transitions
 from rl_training.experiment.config import ConfigError, load_config
-from rl_training.types import Step
 
 EACH_ENGINE = pytest.mark.parametrize("engine", ENGINES)
 
@@ -38,14 +45,14 @@ def test_the_target_is_the_least_value_minus_the_cost_of_certainty_worked_by_han
     discount = np.array([0.9, 0.9, 0.81], np.float32)
     reward = np.array([1.0, 2.0, 3.0], np.float32)
     mini = Minibatch(column, column, reward, column, np.array([False, True, False]), discount, None)
-    target = sac_goal(learner, mini, column, np.array([0.5, 0.5, -0.5], np.float32))
+    target = sac_target(learner, mini, column, np.array([0.5, 0.5, -0.5], np.float32))
     np.testing.assert_allclose(target, [1 + 0.9 * (1.0 - 0.5), 2.0, 3 + 0.81 * (4.0 + 0.5)], rtol=1e-6)
 
 
 def test_the_actors_loss_worked_by_hand() -> None:
     values = torch.tensor([[[1.0], [5.0]], [[3.0], [2.0]]])
     torch.testing.assert_close(LEAST.value(values), torch.tensor([1.0, 2.0]))
-    loss = soft_actor_loss(LEAST.value(values), torch.tensor([-1.0, 3.0]), 0.5)
+    loss = SoftActorLoss(0.5).loss(LEAST.value(values), torch.tensor([-1.0, 3.0]))
     assert loss.item() == pytest.approx(((-0.5 - 1.0) + (1.5 - 2.0)) / 2)
     # Only the least value of each row pulls.
     np.testing.assert_array_equal(LEAST.gradient(values.numpy())[..., 0], [[0.5, 0.0], [0.0, 0.5]])
@@ -54,7 +61,7 @@ def test_the_actors_loss_worked_by_hand() -> None:
 # Against plain torch
 
 
-def least_target(reference: SoftReference, step: Step, action: Tensor, entropy_cost: Tensor) -> Tensor:
+def least_target(reference: SoftReference, step: Transitions, action: Tensor, entropy_cost: Tensor) -> Tensor:
     values = reference.slow_critic(tensor(step.next_obs), action).squeeze(-1)
     return bootstrapped(step, torch.stack(list(values)).amin(dim=0) - entropy_cost)
 
@@ -146,9 +153,9 @@ def test_the_best_action_is_tanh_of_the_mean_and_others_are_spread_by_the_deviat
     obs = np.repeat(np.ones((1, 3), np.float32), 4000, axis=0)
     with torch.no_grad():
         mean, log_std = learner.learners["actor"].module(torch.ones(1, 3))[0].chunk(2)
-    best = learner.act(obs, explore=False).action
+    best = acted(learner, obs, explore=False)
     np.testing.assert_allclose(best, np.tile(mean.tanh().numpy(), (4000, 1)), atol=1e-6)
-    raw = np.arctanh(np.clip(learner.act(obs, explore=True).action.astype(np.float64), -1 + 1e-7, 1 - 1e-7))
+    raw = np.arctanh(np.clip(acted(learner, obs, explore=True).astype(np.float64), -1 + 1e-7, 1 - 1e-7))
     np.testing.assert_allclose(raw.mean(axis=0), mean.numpy(), atol=0.1)
     np.testing.assert_allclose(raw.std(axis=0), log_std.exp().numpy(), rtol=0.1)
 

@@ -38,7 +38,7 @@ def filled(count: int, capacity: int | None = None) -> tuple[Replay, Prioritized
 
 
 def priorities(sampler: PrioritizedSampler) -> np.ndarray:
-    return sampler.memory["priorities"].data
+    return sampler.arrays["priorities"].data
 
 
 def test_uniform_draws_have_no_weight_and_remember_nothing() -> None:
@@ -51,7 +51,7 @@ def test_uniform_draws_have_no_weight_and_remember_nothing() -> None:
     sampler.changed(Change(slots(1), slots()))
     sampler.update(index, np.ones(index.size, np.float32), 0.6)
     sampler.load_state_dict(sampler.state_dict())
-    assert (sampler.memory, sampler.state_dict()) == ({}, {})
+    assert (sampler.arrays, sampler.state_dict()) == ({}, {})
 
 
 def test_priorities_are_powers_of_the_errors() -> None:
@@ -149,7 +149,7 @@ def test_a_sampler_that_was_brought_back_goes_on_as_if_nothing_had_happened() ->
         index, _ = sampler.draw(rng, 64, beta=0.4)
         sampler.update(index, rng.standard_normal(64).astype(np.float32), 0.6)
     restored = PrioritizedSampler(replay)
-    restored.memory["priorities"].load([chunk.copy() for chunk in sampler.memory["priorities"].chunks()])
+    restored.arrays["priorities"].load([chunk.copy() for chunk in sampler.arrays["priorities"].chunks()])
     restored.load_state_dict(json.loads(json.dumps(sampler.state_dict())))
     for one in (sampler, restored):
         one.changed(Change(slots(300), slots()))
@@ -163,7 +163,7 @@ def test_a_sampler_that_was_brought_back_goes_on_as_if_nothing_had_happened() ->
 
 def test_priorities_that_change_are_noted() -> None:
     _, sampler = filled(4, capacity=10)
-    leaves = sampler.memory["priorities"]
+    leaves = sampler.arrays["priorities"]
     assert leaves.used == 4
     before = leaves.versions.copy()
     sampler.update(slots(1), np.ones(1, np.float32), 0.6)

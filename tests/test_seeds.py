@@ -146,7 +146,7 @@ def test_a_second_training_of_seeds_has_a_folder_of_its_own(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("seeds", "complaint"), [([1, 2, 1], "1 is there twice"), ([], "one or more"), ([1, -2], "at least 0")]
+    ("seeds", "complaint"), [([1, 2, 1], "1 is given twice"), ([], "one or more"), ([1, -2], "at least 0")]
 )
 def test_seeds_are_checked(seeds: list[int], complaint: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=complaint):
@@ -245,7 +245,7 @@ def test_the_command_prints_every_seed_and_what_they_come_to(tmp_path: Path) -> 
     ("arguments", "complaint"),
     [
         (["--seeds", "1,x"], "must be whole numbers"),
-        (["--seeds", "1,1"], "there twice"),
+        (["--seeds", "1,1"], "given twice"),
         (["seed=4", "--seeds", "1,2"], "give one of them"),
     ],
 )

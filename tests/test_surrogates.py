@@ -1,4 +1,4 @@
-"""Both forms of the surrogate: their gradients, curvatures and judgements against definitions written out."""
+"""Both forms of the surrogate: their gradients, curvatures and measurements against definitions written out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from rl_training.algorithms.parts.surrogates import AutogradSurrogate, ClosedFormSurrogate, Surrogate
-from rl_training.models.actor_critic_engine import engine_for
+from rl_training.models.actor_critic_engine import ActorCriticEngine
 from rl_training.models.flat import FlatGroup, FlatParameters
 from rl_training.models.mlp_actor_critic import MLPActorCritic, Shape
 from rl_training.ops.distributions import FORBIDDEN, action_distribution
@@ -69,8 +69,7 @@ class Case:
 
     def surrogate(self, form: str, ent_coef: float = 0.0) -> Surrogate:
         if form == "closed_form":
-            engine = engine_for(self.network, self.flat, self.info)
-            assert engine is not None
+            engine = ActorCriticEngine(self.network, self.info)
             rows = (self.obs, self.action, self.mask)
             return ClosedFormSurrogate(engine, self.group, rows, self.advantage, ent_coef)
         action, advantage = torch.from_numpy(self.action), torch.from_numpy(self.advantage)
@@ -149,15 +148,15 @@ def test_where_the_ratio_is_one_the_gradient_is_the_plain_policy_gradient(form: 
 
 @FORMS
 @POLICIES
-def test_a_policy_that_moved_is_judged_against_the_old_one(form: str, kind: str, masked: bool) -> None:
+def test_a_policy_that_moved_is_measured_against_the_old_one(form: str, kind: str, masked: bool) -> None:
     case = Case(kind, masked)
     surrogate, old = case.surrogate(form), case.params().detach().double()
-    assert surrogate.judge() == pytest.approx(surrogate.start, abs=1e-6)
+    assert surrogate.measure() == pytest.approx(surrogate.start, abs=1e-6)
     case.group.data.add_(0.4 * torch.randn(case.group.data.shape, generator=torch.Generator().manual_seed(1)))
     new, action = case.params().detach().double(), torch.from_numpy(case.action)
     ratio = (case.distribution.log_prob(new, action) - case.distribution.log_prob(old, action)).exp()
-    judged = surrogate.judge()
-    assert judged.kl > 0.01
-    assert judged.kl == pytest.approx(case.distribution.kl(old, new).mean().item(), rel=1e-4)
-    assert judged.policy_loss == pytest.approx(-(ratio * torch.from_numpy(case.advantage)).mean().item(), rel=1e-4)
-    assert judged.entropy == pytest.approx(case.distribution.entropy(new).mean().item(), rel=1e-4)
+    change = surrogate.measure()
+    assert change.kl > 0.01
+    assert change.kl == pytest.approx(case.distribution.kl(old, new).mean().item(), rel=1e-4)
+    assert change.policy_loss == pytest.approx(-(ratio * torch.from_numpy(case.advantage)).mean().item(), rel=1e-4)
+    assert change.entropy == pytest.approx(case.distribution.entropy(new).mean().item(), rel=1e-4)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from conformance import CONTINUOUS, ENGINES, agent
-from off_policy_reference import assert_same_weights, transitions, weights_of
+from off_policy_reference import acted, assert_same_weights, transitions, weights_of
 from offline_reference import TD3BCReference
-from rl_training.algorithms.parts.actors import Anchor, anchored_actor_loss
-from rl_training.algorithms.td3_bc import SPEC, TD3BCConfig
+from rl_training.algorithms.parts.autograd import FIRST
+from rl_training.algorithms.td3_bc import SPEC, AnchoredActorLoss, TD3BCConfig
 from rl_training.experiment.config import ConfigError, load_config
 
 EACH_ENGINE = pytest.mark.parametrize("engine", ENGINES)
@@ -24,9 +24,15 @@ def td3_bc(**settings: Any) -> Any:
     return agent("td3_bc", CONTINUOUS, **({"learning_rate": 1e-2, "batch_size": 16, "tau": 0.3} | settings))
 
 
+def improved(learner: Any, batch: Any, alpha: float, learning_rate: float) -> None:
+    """One step of the actor."""
+    learner.improvement.deterministic(batch.obs, batch.action, FIRST, AnchoredActorLoss(alpha))
+    learner.actor.learner.descend(learning_rate)
+
+
 def actor_gradient(learner: Any, batch: Any, alpha: float) -> Tensor:
     """That of one step of the actor, which is not taken."""
-    learner.actor.climb(batch.obs, learner.critics, 0.0, Anchor(batch.action, alpha))
+    improved(learner, batch, alpha, 0.0)
     gradient: Tensor = learner.actor.learner.parameters.grad.clone()
     return gradient
 
@@ -38,7 +44,7 @@ def test_the_loss_worked_by_hand() -> None:
     """The mean of |Q| is 2, so lambda is alpha / 2; squares are averaged over samples and dimensions."""
     value = torch.tensor([3.0, -1.0], requires_grad=True)
     action, anchor = torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([[0.0, 0.0], [0.0, 2.0]])
-    loss = anchored_actor_loss(value, action, anchor, 2.5)
+    loss = AnchoredActorLoss(2.5).loss(value, action, anchor)
     assert loss.item() == pytest.approx(-1.25 * 1.0 + (1.0 + 4.0) / 4.0)
     (gradient,) = torch.autograd.grad(loss, value)
     np.testing.assert_allclose(gradient.numpy(), -1.25 / 2, rtol=1e-6, err_msg="lambda has no gradient")
@@ -46,7 +52,7 @@ def test_the_loss_worked_by_hand() -> None:
 
 def test_values_of_zero_have_no_weight_instead_of_an_infinite_one() -> None:
     action = torch.zeros(2, 1, requires_grad=True)
-    loss = anchored_actor_loss(0.0 * action.sum(dim=1), action, torch.ones(2, 1), 2.5)
+    loss = AnchoredActorLoss(2.5).loss(0.0 * action.sum(dim=1), action, torch.ones(2, 1))
     (gradient,) = torch.autograd.grad(loss, action)
     np.testing.assert_array_equal(gradient.numpy(), -1.0)
 
@@ -75,7 +81,7 @@ def test_ten_times_the_rewards_lead_to_the_same_actor(engine: str) -> None:
             learner.critics.differentiate(batch.obs, batch.action, batch.reward)
             critics = learner.critics.learner.parameters
             critics.data.sub_(critics.grad, alpha=0.1)  # plain descent, whose steps are of the rewards' size
-            learner.actor.climb(batch.obs, learner.critics, 1e-2, Anchor(batch.action, 2.5))
+            improved(learner, batch, 2.5, 1e-2)
         runs.append(weights_of(learner)["actor"])
     torch.testing.assert_close(runs[1], runs[0], rtol=1e-3, atol=1e-4)
 
@@ -107,8 +113,8 @@ def test_a_larger_alpha_counts_values_more_and_the_data_less(engine: str) -> Non
             module.weights[1][:, 0, 0] = 1.0
             module.biases[1][:] = 1.0
         for _ in range(200):
-            learner.actor.climb(batch.obs, learner.critics, 1e-2, Anchor(batch.action, alpha))
-        far.append(float(learner.act(batch.obs, explore=False).action.mean()))
+            improved(learner, batch, alpha, 1e-2)
+        far.append(float(acted(learner, batch.obs, explore=False).mean()))
     assert far[0] == pytest.approx(-0.5, abs=0.01)
     assert far[0] + 0.1 < far[1] < far[2] - 0.1
     assert far[2] > 0.9
@@ -157,7 +163,7 @@ def test_observations_are_scaled_by_the_datasets_mean_and_a_slightly_wider_devia
     expected = (obs - obs.mean(axis=0)) / (obs.std(axis=0) + 1e-3)
     np.testing.assert_allclose(learner.observer.scaled(obs), expected, rtol=1e-3, atol=1e-3)
     plain = td3_bc(engine=engine, normalize_obs=False)
-    action = [one.act(rows, explore=False).action for one, rows in ((learner, obs), (plain, expected))]
+    action = [acted(one, rows, explore=False) for one, rows in ((learner, obs), (plain, expected))]
     np.testing.assert_allclose(*action, atol=1e-3)
     assert plain.observer.normalizer is None
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from conformance import CONTINUOUS, ENGINES, agent
-from off_policy_reference import DeterministicReference, assert_same_weights, transitions, weights_of
+from off_policy_reference import DeterministicReference, assert_same_weights, rows_of, transitions, weights_of
 from rl_training.algorithms.td3 import SPEC, TD3Config, smoothed
 from rl_training.experiment.config import ConfigError, load_config
 
@@ -94,11 +94,7 @@ def test_the_delay_counts_updates_and_not_calls(engine: str) -> None:
     metrics = together.update(transitions(CONTINUOUS, 40))
     batch = transitions(CONTINUOUS, 40)
     for start in range(0, 40, 8):
-        part = slice(start, start + 8)
-        columns = {
-            name: getattr(batch, name)[part] for name in type(batch).__dataclass_fields__ if name not in ("extras",)
-        }
-        apart.update(type(batch)(**columns, extras={"discount": batch.extras["discount"][part]}))
+        apart.update(rows_of(batch, slice(start, start + 8)))
     assert together.n_updates == apart.n_updates == 5
     assert float(together.learners["actor"].optimizer.count) == 1.0
     assert float(together.learners["critic"].optimizer.count) == 5.0

@@ -22,11 +22,12 @@ from off_policy_reference import (
     transitions,
 )
 from rl_training.algorithms.off_policy import Minibatch
-from rl_training.algorithms.tqc import SPEC, TQCConfig, tqc_goal
+from rl_training.algorithms.tqc import SPEC, TQCConfig, tqc_target
+from rl_training.data.batches import Transitions
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.ops.kernels.td import quantile_huber_gradient
 from rl_training.ops.value import quantile_huber_loss
-from rl_training.types import Step, UserError
+from rl_training.types import UserError
 
 EACH_ENGINE = pytest.mark.parametrize("engine", ENGINES)
 
@@ -47,7 +48,7 @@ def goals(judged: Any, drop: int, *, terminated: bool = False, cost: float = 0.0
     )
     zero, one = np.zeros(1, np.float32), np.ones(1, np.float32)
     mini = Minibatch(zero, zero, zero, zero, np.array([terminated]), one, None)
-    (samples,) = tqc_goal(learner, mini, zero, np.array([cost], np.float32))
+    (samples,) = tqc_target(learner, mini, zero, np.array([cost], np.float32))
     return list(samples)
 
 
@@ -130,7 +131,7 @@ def test_the_closed_form_gradient_is_that_of_the_loss(seed: int) -> None:
 # Against plain torch
 
 
-def truncated_target(reference: SoftReference, step: Step, action: Tensor, entropy_cost: Tensor) -> Tensor:
+def truncated_target(reference: SoftReference, step: Transitions, action: Tensor, entropy_cost: Tensor) -> Tensor:
     values = reference.slow_critic(tensor(step.next_obs), action)
     kept = []
     for row in range(values.shape[1]):
@@ -144,7 +145,7 @@ def mean_quantile(values: Tensor) -> Tensor:
 
 
 class QuantileReference(SoftReference):
-    def fit(self, step: Step, target: Tensor) -> float:
+    def fit(self, step: Transitions, target: Tensor) -> float:
         """Quantile regression by loops over critics and quantiles."""
         values = self.critic(tensor(step.obs), tensor(step.action))
         count = values.shape[-1]

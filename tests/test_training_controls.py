@@ -18,6 +18,7 @@ from rl_training.experiment.fields import settings_of
 from rl_training.experiment.registry import REGISTRY, load_spec
 from rl_training.runtime import controls
 from rl_training.runtime.callbacks import Callback, EarlyStopping, Evaluate
+from rl_training.runtime.checkpoints.snapshots import training_state
 from rl_training.runtime.controls import (
     build_control_callbacks,
     resolve_clip_coefficient,
@@ -273,7 +274,7 @@ def test_control_callbacks_stop_a_real_run(algo: str) -> None:
     run = trained(algo, playable(algo, Walk), total_timesteps=1000, eval_interval=32, early_stopping=rule)
     assert run.steps == 32
     assert run.stop_reason == "early_stopping: eval_length_mean reached 1"
-    trainer = run.state_dict()["trainer"]
+    trainer = training_state(run)["trainer"]
     assert (trainer["should_stop"], trainer["stop_reason"]) == (True, run.stop_reason)
 
 
@@ -396,7 +397,7 @@ def test_coefficients_read_and_write_through_to_the_algorithms_config(algo: str)
 
 
 def policy_of(run: Any) -> torch.Tensor:
-    return torch.cat([tensor.reshape(-1) for tensor in run.algorithm.policy_state().values()])
+    return torch.cat([tensor.reshape(-1) for tensor in run.algorithm.policy.policy_state().values()])
 
 
 def weights_of(algo: str, **settings: Any) -> torch.Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from conformance import CONTINUOUS, DISCRETE, ENGINES, SEVERAL, algorithm, full_reference, played
 from rl_training.algorithms.base import ModelConfig
-from rl_training.algorithms.parts.surrogates import AutogradSurrogate, ClosedFormSurrogate, Judgement
+from rl_training.algorithms.parts.surrogates import AutogradSurrogate, ClosedFormSurrogate, PolicyChange
 from rl_training.algorithms.trpo import SPEC, TRPO, TRPOConfig
 from rl_training.data.rollout import Rollout
 from rl_training.experiment.config import ConfigError, load_config
@@ -147,11 +147,11 @@ def exact_step(learner: TRPO, data: dict[str, Tensor], activation: str) -> dict[
 def test_three_steps_of_the_policy_equal_exact_ones(info: SpaceInfo, engine: str, settings: dict[str, Any]) -> None:
     learner = trpo(info, engine=engine, cg_max_steps=100, **settings)
     for seed in range(3):
-        before = learner.policy.data.clone()
+        before = learner.policy_group.data.clone()
         rollout = rollout_of(learner, info, seed)
         expected = exact_step(learner, full_reference(learner, rollout), settings.get("activation", "tanh"))
         assert learner.update(rollout)["accepted"] == 1.0
-        assert (learner.policy.data - before).abs().max() > 1e-2
+        assert (learner.policy_group.data - before).abs().max() > 1e-2
         given = dict(learner.network.named_parameters())
         for name, leaf in expected.items():
             torch.testing.assert_close(given[name].detach().double(), leaf, rtol=1e-3, atol=2e-4)
@@ -210,33 +210,33 @@ def test_a_failed_line_search_leaves_the_policy_as_it_was_to_the_bit(
 ) -> None:
     learner = trpo(info, engine=engine)
     learner.update(rollout_of(learner, info))
-    before, critic = bits({"policy": learner.policy.data}), learner.critic.data.clone()
+    before, critic = bits({"policy": learner.policy_group.data}), learner.optimizer.parameters.data.clone()
     steps = learner.optimizer.state_dict()["count"].item()
     visited = set()
 
-    def refuse(surrogate: Any) -> Judgement:
-        visited.add(learner.policy.data.numpy().tobytes())
-        return Judgement(-1e9, 0.0, 1e9)
+    def refuse(surrogate: Any) -> PolicyChange:
+        visited.add(learner.policy_group.data.numpy().tobytes())
+        return PolicyChange(-1e9, 0.0, 1e9)
 
     for form in (AutogradSurrogate, ClosedFormSurrogate):
-        monkeypatch.setattr(form, "judge", refuse)
+        monkeypatch.setattr(form, "measure", refuse)
     metrics = learner.update(rollout_of(learner, info, seed=1))
     assert len(visited) == 10
     assert before["policy"] not in visited
-    assert bits({"policy": learner.policy.data}) == before
+    assert bits({"policy": learner.policy_group.data}) == before
     assert (metrics["accepted"], metrics["step_fraction"], metrics["kl"]) == (0.0, 0.0, 0.0)
     assert learner.optimizer.state_dict()["count"].item() == 2 * steps
-    assert not torch.equal(learner.critic.data, critic)
+    assert not torch.equal(learner.optimizer.parameters.data, critic)
 
 
 @EACH_ENGINE
 def test_a_step_that_gains_nothing_is_refused(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = trpo(engine=engine)
-    before = bits({"policy": learner.policy.data})
+    before = bits({"policy": learner.policy_group.data})
     for form in (AutogradSurrogate, ClosedFormSurrogate):
-        monkeypatch.setattr(form, "judge", lambda surrogate: Judgement(surrogate.start.policy_loss, 0.0, 0.0))
+        monkeypatch.setattr(form, "measure", lambda surrogate: PolicyChange(surrogate.start.policy_loss, 0.0, 0.0))
     assert learner.update(rollout_of(learner, DISCRETE))["accepted"] == 0.0
-    assert bits({"policy": learner.policy.data}) == before
+    assert bits({"policy": learner.policy_group.data}) == before
 
 
 @EACH_ENGINE
@@ -283,7 +283,7 @@ def test_the_parts_of_a_network_of_ones_own_are_found(model: str, frozen: dict[s
     assert {name.rsplit(".", 1)[0] for name in before if before[name] != after[name]} == parts
 
 
-def test_the_policy_that_is_judged_is_the_one_that_acts() -> None:
+def test_the_policy_whose_kl_is_measured_is_the_one_that_acts() -> None:
     """The network has a dropout, which acting leaves out; so must the KL."""
     run = started({}, model="test_trpo_update:Shared", n_steps=20)
     learner: Any = run.algorithm
@@ -301,7 +301,7 @@ def test_the_policy_that_is_judged_is_the_one_that_acts() -> None:
     ("model", "who"), [("rl_training.testing:LinearActorCritic", "value"), ("test_trpo_update:FrozenPolicy", "policy")]
 )
 def test_a_network_without_parameters_for_both_is_refused(model: str, who: str) -> None:
-    wanted = f"model='{model}': trpo trains policy and value apart, so each needs .*; the {who} has none"
+    wanted = f"model='{model}': trpo trains policy and value separately, so each needs .*; the {who} has none"
     with pytest.raises(UserError, match=wanted):
         build(tiny_config("trpo", model=model))
 
@@ -337,11 +337,11 @@ def test_a_batch_of_one_sample_gives_no_nan(info: SpaceInfo, engine: str, normal
 def test_nothing_to_gain_is_no_step(engine: str) -> None:
     learner = trpo(engine=engine, gamma=0.0, learning_rate=0.0)
     rollout = rollout_of(learner, DISCRETE)
-    rollout.reward[:] = rollout.extras["value"]
-    before = bits({"policy": learner.policy.data})
+    rollout.reward[:] = rollout.records["value"]
+    before = bits({"policy": learner.policy_group.data})
     metrics = learner.update(rollout)
     assert (metrics["accepted"], metrics["grad_norm"], metrics["kl"]) == (0.0, 0.0, 0.0)
-    assert bits({"policy": learner.policy.data}) == before
+    assert bits({"policy": learner.policy_group.data}) == before
 
 
 @EACH_ENGINE
@@ -366,7 +366,7 @@ def test_the_entropy_bonus_flattens_the_policy(engine: str) -> None:
     before = entropy()
     for seed in range(15):
         rollout = rollout_of(learner, DISCRETE, seed)
-        rollout.reward[:] = rollout.extras["value"]
+        rollout.reward[:] = rollout.records["value"]
         learner.update(rollout)
     assert before < np.log(4) - 0.01
     assert entropy() == pytest.approx(np.log(4), abs=2e-3)
@@ -408,5 +408,5 @@ def test_the_spec_says_what_trpo_is() -> None:
 def test_a_run_that_diverged_is_told_what_to_lower() -> None:
     run = build(tiny_config("trpo", {"actions": "continuous"}, target_kl=1e30, line_search_max_iter=1))
     run.start()
-    assert str(run._diverged("kl", float("nan"))).endswith("(kl is nan); lower target_kl or learning_rate")
+    assert str(run.diverged("kl", float("nan"))).endswith("(kl is nan); lower target_kl or learning_rate")
     run.close()

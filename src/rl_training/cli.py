@@ -23,7 +23,7 @@ DONE, FAILED, USER_MISTAKE, INTERRUPTED = 0, 1, 2, 130
 
 
 class InOrderOfUse(click.Group):
-    """Commands in the order in which one needs them."""
+    """Lists the commands in the order in which they are defined."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -74,7 +74,7 @@ def train(target: str, overrides: tuple[str, ...], seeds: str | None, quiet: boo
 @click.option("--checkpoint", "which", default="latest", help="latest, best or step_N.", show_default=True)
 @click.option("--quiet", is_flag=True, help="Show nothing but the result.")
 def resume(run: str, overrides: tuple[str, ...], which: str, quiet: bool) -> None:
-    """Go on with RUN (its folder, or a checkpoint in it), exactly where it was."""
+    """Resume RUN (its folder, or a checkpoint in it) exactly where it stopped."""
     from rl_training.runtime.workflows import resume_training
 
     with _watching(quiet) as callbacks:
@@ -87,7 +87,7 @@ def resume(run: str, overrides: tuple[str, ...], which: str, quiet: bool) -> Non
 @click.option("--checkpoint", "which", default="latest", help="latest, best or step_N.", show_default=True)
 @click.option("--device", default="auto", show_default=True)
 def evaluate(run: str, episodes: int, which: str, device: str) -> None:
-    """Judge the policy of RUN (a run's folder or a checkpoint) with its best known actions."""
+    """Evaluate the policy of RUN (a run's folder or a checkpoint) with greedy actions."""
     from rl_training.runtime.workflows import evaluate_checkpoint
 
     metrics = evaluate_checkpoint(run, num_episodes=episodes, device=device, which=which)
@@ -100,7 +100,7 @@ def evaluate(run: str, episodes: int, which: str, device: str) -> None:
 
 @cli.command("list")
 def list_algorithms() -> None:
-    """The algorithms and what each can work with."""
+    """List the algorithms and what each supports."""
     from rl_training.experiment.registry import REGISTRY
 
     rows: list[tuple[str, ...]] = [("algorithm", "family", "observations", "actions", "recurrent", "offline", "")]
@@ -113,9 +113,9 @@ def list_algorithms() -> None:
 
 @cli.command()
 @click.argument("algo")
-@click.option("--json", "as_json", is_flag=True, help="A JSON schema of the config instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON schema of the config instead.")
 def describe(algo: str, as_json: bool) -> None:
-    """Every setting of ALGO: its default, its range, its other names, its meaning."""
+    """Show every setting of ALGO: its default, its range, its other names, its meaning."""
     from rl_training.experiment.fields import json_schema, settings_of
     from rl_training.experiment.registry import load_spec
 
@@ -139,7 +139,7 @@ def describe(algo: str, as_json: bool) -> None:
 
 @cli.command()
 def presets() -> None:
-    """The presets that come with the package, and what each reaches."""
+    """List the presets that come with the package, and the return that each reaches."""
     from rl_training.experiment.presets import preset_names, preset_steps, read_preset
 
     rows: list[tuple[str, ...]] = [("preset", "return", "steps", "seeds", "minutes")]
@@ -160,7 +160,7 @@ def presets() -> None:
 @click.option("--quiet", is_flag=True, help="Show nothing but the result.")
 @click.pass_context
 def verify(ctx: click.Context, preset: str, overrides: tuple[str, ...], seeds: str | None, quiet: bool) -> None:
-    """Train PRESET on the seeds of its evidence and say whether it still reaches what it says."""
+    """Train PRESET on the seeds of its evidence and check that it still reaches its claimed return."""
     from rl_training.runtime.workflows import verify_preset
 
     chosen = _whole_numbers(seeds) if seeds else None
@@ -179,7 +179,7 @@ def verify(ctx: click.Context, preset: str, overrides: tuple[str, ...], seeds: s
 @click.option("--metric", "metrics", multiple=True, help="A metric to draw instead of the returns; may be repeated.")
 @click.option("--output", help="The picture's file (png, svg or pdf).  [default: plot.png in the run, or here]")
 def plot(runs: tuple[str, ...], metrics: tuple[str, ...], output: str | None) -> None:
-    """Draw the learning curves of RUNS (folders of runs are fine too), seeds of one config as a mean and a band."""
+    """Draw the learning curves of RUNS (or folders of runs); seeds of one config become a mean and a band."""
     from rl_training.runtime.plots import plot_runs
 
     drawn = plot_runs(runs, metrics=metrics, output=output)
@@ -193,7 +193,7 @@ def plot(runs: tuple[str, ...], metrics: tuple[str, ...], output: str | None) ->
 @cli.command()
 @click.argument("env_id", required=False)
 @click.argument("env_kwargs", nargs=-1)
-@click.option("--steps", type=click.IntRange(1), default=2_000, help="Random steps to look at.", show_default=True)
+@click.option("--steps", type=click.IntRange(1), default=2_000, help="Number of random steps.", show_default=True)
 @click.pass_context
 def doctor(ctx: click.Context, env_id: str | None, env_kwargs: tuple[str, ...], steps: int) -> None:
     """Check this machine, and an environment: ENV_ID (or module:function), with key=value ENV_KWARGS."""
@@ -225,7 +225,7 @@ def _whole_numbers(text: str) -> list[int]:
 
 
 class _PlainLines(logging.Handler):
-    """Says on standard error what the package logs."""
+    """Writes the package's log lines to standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         click.echo(self.format(record), err=True)
@@ -233,7 +233,7 @@ class _PlainLines(logging.Handler):
 
 @contextmanager
 def _watching(quiet: bool) -> Iterator[list[Callback]]:
-    """Callbacks that show a run while it goes on; for as long as this lasts, log lines are shown too."""
+    """Yield callbacks that show a run's progress; log lines are shown too, for as long as this lasts."""
     if quiet:
         yield []
         return
@@ -255,14 +255,14 @@ def _report(result: TrainResult) -> None:
     if mean is not None:
         click.echo(f"return      {mean:.2f} +- {deviation:.2f} ({result['eval_episodes']:.0f} evaluation episodes)")
     if "dataset_return_mean" in result:
-        click.echo(f"beside it   {_beside(result)}")
+        click.echo(f"compare     {_comparison(result)}")
     click.echo(f"steps       {result.get('step', 0.0):,.0f} in {result['seconds']:.1f} s ({result.stop_reason})")
     click.echo(f"run         {result.run_dir}")
     click.echo(f"checkpoint  {result.checkpoint}")
 
 
-def _beside(result: TrainResult) -> str:
-    """What the result of an offline run is to be compared with."""
+def _comparison(result: TrainResult) -> str:
+    """The numbers that the result of an offline run is compared with."""
     found = {
         "dataset {:.2f}": "dataset_return_mean",
         "behaviour cloning {:.2f}": "bc_return_mean",
@@ -283,8 +283,8 @@ def _report_seeds(outcome: SeedsResult) -> None:
     if outcome.runs:
         for name, estimate in (("mean", outcome.mean), ("IQM", outcome.iqm)):
             low, high = estimate.interval or (None, None)
-            sure = "" if low is None else f"  (95% confidence interval {low:.2f} to {high:.2f})"
-            click.echo(f"{name:<8} {estimate.value:.2f}{sure}")
+            interval = "" if low is None else f"  (95% confidence interval {low:.2f} to {high:.2f})"
+            click.echo(f"{name:<8} {estimate.value:.2f}{interval}")
         click.echo(f"interval {outcome.method}" if len(outcome.runs) > 1 else "interval needs at least two seeds")
     if outcome.missing:
         click.echo(f"missing  seeds {', '.join(map(str, outcome.missing))}")
@@ -319,7 +319,7 @@ def main() -> None:
         error.show()
         sys.exit(USER_MISTAKE)
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:
-        result = getattr(stop.__cause__, "result", None)  # click turns the interruption into its own
+        result = getattr(stop.__cause__, "result", None)  # click raises its own exception from ours
         if result is not None and result.run_dir is not None:
-            click.echo(f"interrupted; go on with: rl-training resume {result.run_dir}", err=True)
+            click.echo(f"interrupted; continue with: rl-training resume {result.run_dir}", err=True)
         sys.exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""The commands of datasets: look into one, write it in another form, make one. Imports wait until they are needed."""
+"""The `dataset` commands: inspect, convert, collect. Imports are deferred until they are needed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _env_kwargs = click.option("--env-kwargs", multiple=True, metavar="KEY=VALUE", h
 _done_means = click.option(
     "--done-means",
     type=click.Choice(["terminal", "timeout", "auto"]),
-    help="Why episodes ended, where the file does not say; `auto` needs --env, whose time limit it compares with.",
+    help="Why episodes ended, if the file does not say; `auto` needs --env and compares lengths with its time limit.",
 )
 
 
 @click.group()
 def dataset() -> None:
-    """Look into datasets, convert them, collect them.
+    """Inspect, convert and collect datasets.
 
     NAME is a file (.npz, .hdf5), a folder in Minari's layout, a Minari id, a saved replay, or a run with a replay.
     OUTPUT is a file that ends with .npz, or a Minari id such as pendulum/medium-v0.
@@ -42,7 +42,7 @@ def dataset() -> None:
 def inspect(
     ctx: click.Context, name: str, env_id: str | None, env_kwargs: tuple[str, ...], done_means: str | None, strict: bool
 ) -> None:
-    """Say what is in NAME, and what is suspicious about it; with --env also how it fits the environment."""
+    """Show what NAME contains and what is suspicious about it; with --env also how it fits the environment."""
     from rl_training.data.datasets.audit import audit
     from rl_training.runtime.datasets import look_at, open_dataset
 
@@ -68,7 +68,7 @@ def inspect(
     type=click.Choice(["auto", "environment", "clipped", "normalized"]),
     default="auto",
     show_default=True,
-    help="What the actions of the file are measured in; Minari's are in the environment's units.",
+    help="Units of the actions in the file; Minari's are in the environment's units.",
 )
 def convert(
     name: str,
@@ -78,12 +78,12 @@ def convert(
     done_means: str | None,
     action_units: str,
 ) -> None:
-    """Write NAME again as OUTPUT; a Minari dataset needs --env where the file does not name its environment."""
+    """Convert NAME to OUTPUT; a Minari dataset needs --env if the file does not name its environment."""
     from rl_training.runtime.datasets import EnvSettings, look_at, open_dataset
 
     _check_output(output)
     if output.endswith(".npz") and action_units != "auto":
-        raise UserError(f"--action-units {action_units}: an .npz keeps actions as they are; it is for a Minari dataset")
+        raise UserError(f"--action-units {action_units}: is for a Minari dataset; an .npz keeps actions as they are")
     settings = _settings(env_id, env_kwargs)
     time_limit = None if settings is None else look_at(settings)[1]
     found = open_dataset(name, done_means=done_means, time_limit=time_limit)
@@ -107,7 +107,7 @@ def convert(
 @click.option("--steps", type=click.IntRange(1), help="How many steps; the last episode is cut off there.")
 @click.option("--episodes", type=click.IntRange(1), help="How many whole episodes.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of episodes and actions.", show_default=True)
-@click.option("--deterministic", is_flag=True, help="The best known actions of policies, without exploration.")
+@click.option("--deterministic", is_flag=True, help="Use the policies' greedy actions, without exploration.")
 @click.option("--ref-min", type=float, help="The return that scores 0, for example of random actions.")
 @click.option("--ref-max", type=float, help="The return that scores 100, for example of an expert.")
 def collect(
@@ -120,7 +120,7 @@ def collect(
     ref_max: float | None,
     **amount: Any,
 ) -> None:
-    """Let policies act and write what happens as OUTPUT; several of them share the steps, or the episodes."""
+    """Run policies and write their transitions to OUTPUT; several policies share the steps, or the episodes."""
     from rl_training.runtime import datasets
 
     _check_output(output)
@@ -149,7 +149,7 @@ def _arguments(env_kwargs: Sequence[str]) -> dict[str, Any]:
 
 
 def _behaviour(text: str) -> Behaviour:
-    """What RUN or RUN=WEIGHT says; the name of a run may have a = in it."""
+    """Parse RUN or RUN=WEIGHT; the name of a run may contain a =."""
     from rl_training.runtime.datasets import Behaviour
 
     run, equals, weight = text.rpartition("=")
@@ -162,7 +162,7 @@ def _behaviour(text: str) -> Behaviour:
 
 
 def _check_output(output: str) -> None:
-    """Refuse what could not be written, before any work is done for it."""
+    """Refuse an output that cannot be written, before any work is done."""
     from rl_training.data.datasets.minari_layout import datasets_folder, free_place, is_minari_id
 
     if output.endswith(".npz"):

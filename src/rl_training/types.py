@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,16 +21,29 @@ ObservationKind = Literal["vector", "image", "dict"]
 
 
 class UserError(Exception):
-    """A mistake that the user can mend: shown as one message, without a traceback."""
+    """A mistake that the user can fix: shown as one message, without a traceback."""
+
+
+class ArrayKind(NamedTuple):
+    """The shape and dtype of one row of a column."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+# What a policy records with every step, by name. Rollouts and replay buffers have a column for each.
+Records = Mapping[str, ArrayKind]
+# What a policy carries from one step to the next: None, an array `[B, ...]`, or a tuple or dict of carries.
+Carry = Any
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One transition of every environment: `[B]` from a collector.
+    """One transition of every environment `[B]`.
 
     `next_obs` is the true successor, never the first observation of the next episode. Only `terminated` cuts the
-    bootstrap. A row that is not `real` was produced by a reset (Gymnasium's NEXT_STEP autoreset) and belongs in no
-    memory.
+    bootstrap. A row that is not `real` was produced by a reset (Gymnasium's NEXT_STEP autoreset) and must not be
+    learned from. `records` are what the policy recorded when it acted.
     """
 
     obs: Array
@@ -40,16 +53,16 @@ class Step:
     terminated: Array
     truncated: Array
     real: Array
-    extras: Mapping[str, Array] = field(default_factory=dict)
+    records: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What a policy decided: actions `[B, ...]`, what it remembers, and what its update will want to know."""
+    """The output of a policy: actions `[B, ...]`, the carry for the next step, and the records of this step."""
 
     action: Array
-    carry: Any = None
-    extras: Mapping[str, Array] = field(default_factory=dict)
+    carry: Carry = None
+    records: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,13 +82,13 @@ class ObsPart:
 class SpaceInfo:
     """The observation and action spaces of an environment, as plain data that fits into a checkpoint.
 
-    An observation is one array of `obs_shape`. Where there is more to an observation than one array (a Dict space, an
-    action mask), it travels as one row of bytes that `rl_training.ops.observations` packs and unpacks: `parts` say of
-    what, and the last `mask_size` bytes are the mask.
+    An observation is one array of `obs_shape`. If it has more than one array (a Dict space, an action mask), it is
+    packed into one row of bytes by `rl_training.ops.observations`: `parts` describe its entries, and the last
+    `mask_size` bytes are the mask.
 
-    `action_size` is how many numbers a policy has to give: `sum(action_counts)` logits for the choices of discrete
-    actions, or as many means as there are continuous ones. Continuous policies act in [-1, 1]; `action_low` and
-    `action_high` are the environment's own bounds.
+    `action_size` is how many numbers a policy outputs: `sum(action_counts)` logits for discrete actions, or one mean
+    for each continuous action. Continuous policies act in [-1, 1]; `action_low` and `action_high` are the
+    environment's own bounds.
     """
 
     obs_shape: tuple[int, ...]
@@ -104,7 +117,7 @@ class SpaceInfo:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of what a network sees of an observation that is one array (a Dict has `parts`)."""
+        """The shape of a network's input for an observation that is one array (a Dict has `parts`)."""
         return self.parts[0].shape if self.parts else self.obs_shape
 
     @property
@@ -112,11 +125,11 @@ class SpaceInfo:
         return self.action_kind == "continuous"
 
     @property
-    def stored_action(self) -> tuple[tuple[int, ...], str]:
-        """Shape and dtype of one action in a memory, as the policy gave it."""
+    def stored_action(self) -> ArrayKind:
+        """Shape and dtype of one stored action, as the policy returned it."""
         if self.continuous:
-            return (self.action_size,), "float32"
-        return (() if self.action_kind == "discrete" else (len(self.action_counts),)), "int64"
+            return ArrayKind((self.action_size,), "float32")
+        return ArrayKind(() if self.action_kind == "discrete" else (len(self.action_counts),), "int64")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -124,7 +137,7 @@ class SpaceInfo:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an algorithm can work with: enforced when a run is built, printed by `rl-training list`."""
+    """What an algorithm supports: checked when a run is built, printed by `rl-training list`."""
 
     observations: tuple[ObservationKind, ...]
     actions: tuple[ActionKind, ...]

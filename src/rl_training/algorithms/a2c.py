@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, setting
 from rl_training.algorithms.on_policy import (
     EVERY_SPACE,
     ActorCriticModelConfig,
-    Batch,
+    ActorCriticPolicy,
     OnPolicyAlgorithm,
     OnPolicyConfig,
     OnPolicyLoopConfig,
 )
+from rl_training.algorithms.parts.objectives import Batch, Heads, Objective, Slopes, standardized
 from rl_training.data.rollout import Rollout
-from rl_training.models.actor_critic_engine import ActorCriticEngine
 from rl_training.models.flat import FlatRMSprop
-from rl_training.ops.kernels import heads
+from rl_training.ops.kernels import heads as kernels
 from rl_training.ops.policy import policy_gradient_loss, standardize
 from rl_training.ops.value import explained_variance, value_loss
 from rl_training.types import Array, Metrics
@@ -48,10 +49,28 @@ def a2c_loss(
     return policy + cfg.vf_coef * value_error - cfg.ent_coef * entropy.mean(), policy
 
 
+def a2c_objective(heads: Heads[Tensor], batch: Batch[Tensor], cfg: A2CConfig) -> tuple[Tensor, Sequence[Tensor]]:
+    """The loss of a rollout, its parts, and the entropy."""
+    value_error = value_loss(heads.value, batch.target)
+    advantage = standardize(batch.advantage) if cfg.normalize_advantage else batch.advantage
+    loss, policy = a2c_loss(heads.log_prob, advantage, heads.entropy, value_error, cfg)
+    return loss, (policy, value_error, heads.entropy.mean())
+
+
+def a2c_gradient(heads: Heads[Array], batch: Batch[Array], cfg: A2CConfig) -> tuple[Slopes, tuple[float, ...]]:
+    """`a2c_objective` in closed form."""
+    d_log_prob, d_value = np.empty((2, len(batch)), np.float32)
+    policy = kernels.plain_policy_gradient(heads.log_prob, standardized(batch.advantage, cfg), d_log_prob)
+    value_error = kernels.value_gradient(heads.value, batch.target, cfg.vf_coef, d_value)
+    seen = (policy, value_error, float(heads.entropy.mean()))
+    return Slopes(d_log_prob, -cfg.ent_coef / len(batch), d_value), seen
+
+
 class A2C(OnPolicyAlgorithm):
     """One gradient step on each rollout."""
 
     cfg: A2CConfig
+    objective = Objective(a2c_objective, a2c_gradient)
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -59,31 +78,12 @@ class A2C(OnPolicyAlgorithm):
 
     def update(self, batch: Rollout) -> Metrics:
         data = self.prepare(batch)
-        seen = self._autograd(data) if self.mlp is None else self._closed_form(self.mlp, data)
+        seen = self.gradient(data)
         return dict(zip(("policy_loss", "value_loss", "entropy"), seen, strict=True)) | {
             "grad_norm": self.descend(self.cfg.max_grad_norm),
             "explained_variance": explained_variance(data.value, data.target),
             "n_updates": float(self.n_updates),
         }
-
-    def _autograd(self, batch: Batch[Array]) -> tuple[float, ...]:
-        data = self.tensors(batch)
-        params, value = self.network_outputs(batch.obs)
-        log_prob, entropy = self.distribution.log_prob(params, data.action), self.distribution.entropy(params)
-        value_error = value_loss(value, data.target)
-        advantage = standardize(data.advantage) if self.cfg.normalize_advantage else data.advantage
-        loss, policy = a2c_loss(log_prob, advantage, entropy, value_error, self.cfg)
-        self.differentiate(loss)
-        return tuple(torch.stack([policy, value_error, entropy.mean()]).tolist())
-
-    def _closed_form(self, mlp: ActorCriticEngine, data: Batch[Array]) -> tuple[float, ...]:
-        log_prob, entropy, value = self.evaluate(data)
-        d_log_prob, d_value = np.empty((2, len(data)), np.float32)
-        policy = heads.plain_policy_gradient(log_prob, self.standardized(data.advantage), d_log_prob)
-        value_error = heads.value_gradient(value, data.target, self.cfg.vf_coef, d_value)
-        mean_entropy = float(entropy.mean())
-        mlp.backward(d_log_prob, -self.cfg.ent_coef / len(data), d_value)
-        return policy, value_error, mean_entropy
 
 
 SPEC = AlgorithmSpec(
@@ -93,6 +93,7 @@ SPEC = AlgorithmSpec(
     config=A2CConfig,
     loop=A2CLoopConfig,
     model=ActorCriticModelConfig,
+    policy=ActorCriticPolicy,
     build=A2C,
     capabilities=EVERY_SPACE,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -9,28 +10,31 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, setting
-from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
+from rl_training.algorithms.off_policy import Minibatch, NetworkPolicy, OffPolicyAlgorithm, OffPolicyConfig
 from rl_training.algorithms.offline import OfflineLoopConfig
-from rl_training.algorithms.parts.actors import SoftActor
-from rl_training.algorithms.parts.critics import Critics
+from rl_training.algorithms.parts.engine import FORMS
 from rl_training.algorithms.parts.networks import EnsembleModelConfig, build_networks
+from rl_training.algorithms.parts.policies import SquashedGaussianPolicy, squashed
+from rl_training.algorithms.sac import soft_policy
 from rl_training.models.mlp_sac import MLPSACModel
-from rl_training.ops.policy import advantage_weights, effective_share, imitation_loss, softmax_weights
+from rl_training.ops.distributions import before_squashing, squashed_log_prob
+from rl_training.ops.kernels.likelihood import squashed_likelihood, squashed_likelihood_backward
+from rl_training.ops.policy import effective_share
 from rl_training.ops.value import ensemble_value_loss, td_target
-from rl_training.types import Act, Array, Capabilities, Metrics
+from rl_training.types import Array, Capabilities, Metrics
 
 
 class AWACConfig(OffPolicyConfig):
-    """Critics: r + gamma min Q'(s', a'), no entropy. Actor: repeat the data's actions, weighted by exp(A / lambda)."""
+    """Critics: r + gamma min Q'(s', a'), no entropy. Actor: imitate the data's actions, weighted by exp(A / lambda)."""
 
     awac_lambda: float = setting(
-        1.0 / 3.0, "How little an advantage has to be to count: the temperature of the weights.", gt=0.0, report=True
+        1.0 / 3.0, "Temperature of the weights: a smaller one favours large advantages more.", gt=0.0, report=True
     )
     weighting: Literal["clipped", "softmax"] = setting(
         "clipped", "Weights are exponentials up to max_weight, or a softmax over the minibatch.", probe="softmax"
     )
     max_weight: float = setting(
-        100.0, "The largest weight, when they are clipped.", gt=0.0, live_when={"weighting": "clipped"}, probe=0.1
+        100.0, "The largest weight, if weights are clipped.", gt=0.0, live_when={"weighting": "clipped"}, probe=0.1
     )
     normalize_obs: bool | Literal["auto"] = setting(
         "auto", "Scale observations by the dataset's mean and deviation; `auto`: unless they are images.", probe=False
@@ -38,10 +42,43 @@ class AWACConfig(OffPolicyConfig):
 
 
 def awac_weights(advantage: Tensor, *, awac_lambda: float, weighting: str, max_weight: float) -> Tensor:
-    """How much each action deserves to be repeated, without a gradient (eq. 13)."""
+    """exp(advantage / awac_lambda), at most `max_weight`, or scaled to a mean of 1; without a gradient (eq. 13)."""
+    exponent = advantage.detach() / awac_lambda
     if weighting == "softmax":
-        return softmax_weights(advantage.detach(), awac_lambda)
-    return advantage_weights(advantage.detach(), awac_lambda, max_weight)
+        return exponent.softmax(dim=0) * len(advantage)
+    # The limit is on the exponent, so that nothing overflows.
+    return exponent.clamp(max=math.log(max_weight)).exp()
+
+
+class SquashedLikelihood:
+    """Weighted regression on given actions: minus their log-densities `[B]` under a squashed Gaussian.
+
+    The loss of the network's outputs `[B, 2A]`, and its gradient in closed form; both report the log-densities.
+    """
+
+    def loss(self, params: Tensor, action: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        log_prob = squashed_log_prob(params, action)
+        return -(weight * log_prob).mean(), log_prob
+
+    def gradient(self, params: Array, action: Array, weight: Array) -> tuple[Array, Array]:
+        raw = before_squashing(torch.from_numpy(action)).numpy()
+        log_prob, d_params = np.empty(len(raw), np.float32), np.empty_like(params)
+        squashed_likelihood(params, raw, log_prob)
+        squashed_likelihood_backward(params, raw, weight / -len(raw), d_params)
+        return d_params, log_prob
+
+    def costs(self, log_prob: Array, action: Array) -> Array:
+        """Minus the log-density of each action `[B]`, from what was reported."""
+        return -log_prob
+
+    def held_out(self, policy: NetworkPolicy, rows: Array, action: Array) -> Array:
+        """Minus the log-density of each held-out action `[B]`."""
+        with torch.inference_mode():
+            params = policy.by_torch.tensor(rows)
+            return -squashed_log_prob(params, policy.observer.tensor(action)).cpu().numpy()
+
+
+_LIKELIHOOD = SquashedLikelihood()
 
 
 def awac_loss(
@@ -54,19 +91,19 @@ def awac_loss(
     weighting: str = "clipped",
     max_weight: float = 100.0,
 ) -> tuple[Tensor, Tensor, Metrics]:
-    """The critics' loss, the actor's, and what is reported of them.
+    """The critics' loss, the actor's loss, and their metrics.
 
-    `values` `[critics, B]` are those of the data's actions, `policy_values` those of the policy's own; `target` is what
-    the first regress on, `behavior_logprob` the log-density of the data's actions under the policy (both `[B]`).
+    `values` `[critics, B]` are those of the data's actions, `policy_values` those of the policy's own; `target` is the
+    regression target of `values`, `behavior_logprob` the log-density of the data's actions under the policy (`[B]`).
     """
-    if not (awac_lambda > 0.0 and max_weight > 0.0):  # not a number is neither
+    if not (awac_lambda > 0.0 and max_weight > 0.0):  # NaN is refused too
         raise ValueError(f"awac_lambda={awac_lambda!r}, max_weight={max_weight!r}: both must be above 0")
     if weighting not in ("clipped", "softmax"):
         raise ValueError(f"weighting={weighting!r}: must be 'clipped' or 'softmax'")
     advantage = values.detach().min(dim=0).values - policy_values.detach().min(dim=0).values
     weight = awac_weights(advantage, awac_lambda=awac_lambda, weighting=weighting, max_weight=max_weight)
     critic_loss = ensemble_value_loss(values, target)
-    actor_loss = imitation_loss(behavior_logprob, weight)
+    actor_loss = -(weight * behavior_logprob).mean()
     clipped = (weight >= max_weight * (1.0 - 1e-6)) if weighting == "clipped" else torch.zeros_like(weight)
     metrics = {
         "critic_loss": critic_loss,
@@ -82,62 +119,49 @@ def awac_loss(
 
 
 class AWAC(OffPolicyAlgorithm):
-    """Critics judge the policy; the policy repeats what they find better than it."""
+    """Critics evaluate the policy; the policy regresses on the data's actions, weighted by their advantages."""
 
     cfg: AWACConfig
-    policy = "actor"
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context)
-        networks = build_networks(context, MLPSACModel, actor_outputs=2 * self.info.action_size)
-        self.actor, self.critics = SoftActor(networks, self.observer), Critics(networks, self.observer)
-        self.learners = {"actor": self.actor.learner, "critic": self.critics.learner}
-        self.followers = {"critic": self.critics.follower}
-
-    @property
-    def engine(self) -> str:
-        return "mlp" if self.actor.fast else "autograd"
-
-    def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act:
-        return Act(self.actor.decide(self.observer.scaled(obs), self.policy_rng if explore else None), carry)
+        networks = build_networks(context, MLPSACModel, actor_outputs=2 * context.info.action_size)
+        policy, forms = SquashedGaussianPolicy(context, networks.actor, networks.engine), FORMS[networks.engine]
+        actor, critics = forms.actor(policy), forms.critics(networks, policy.observer)
+        learners = {"actor": actor.learner, "critic": critics.learner}
+        super().__init__(context, policy, learners, {"critic": critics.follower})
+        self.actor, self.critics = actor, critics
 
     def learn(self, mini: Minibatch) -> Metrics:
         cfg = self.cfg
+        settings: dict[str, Any] = {name: getattr(cfg, name) for name in ("awac_lambda", "weighting", "max_weight")}
         target = awac_target(self, mini)
-        # Everything is computed from the networks as they are; then both move.
+        # All gradients are computed first; then both networks are updated.
         _, values = self.critics.differentiate(mini.obs, mini.action, target)
         values = values[..., 0].copy()
-        params = self.actor.params(mini.obs)
-        own = self.actor.sample_from(params, standard_noise(self, mini))
+        outputs = self.actor.forward(mini.obs)
+        own, _ = squashed(self.actor.array(outputs), standard_noise(self, mini))
         policy_values = self.critics.online(mini.obs, own)[..., 0]
         advantage = values.min(axis=0) - policy_values.min(axis=0)
-        weight = awac_weights(
-            torch.from_numpy(advantage),
-            awac_lambda=cfg.awac_lambda,
-            weighting=cfg.weighting,
-            max_weight=cfg.max_weight,
-        ).numpy()
-        log_prob = -self.actor.imitate_from(params, mini.action, weight, cfg.learning_rate)
+        weight = awac_weights(torch.from_numpy(advantage), **settings).numpy()
+        log_prob = self.actor.backward(outputs, _LIKELIHOOD, mini.action, weight)
+        self.actor.learner.descend(cfg.learning_rate)
         self.critics.learner.descend(cfg.learning_rate)
         self.critics.follower.follow(cfg.tau)
         _, _, metrics = awac_loss(
-            *(torch.from_numpy(array) for array in (values, target, policy_values, log_prob)),
-            awac_lambda=cfg.awac_lambda,
-            weighting=cfg.weighting,
-            max_weight=cfg.max_weight,
+            *(torch.from_numpy(array) for array in (values, target, policy_values, log_prob)), **settings
         )
         return metrics
 
 
 def awac_target(agent: AWAC, mini: Minibatch) -> Array:
-    """The least of the slow critics' values of an action that the policy would take next, and no entropy."""
-    next_action, _ = agent.actor.sample(mini.next_obs, standard_noise(agent, mini))
+    """TD targets with the least of the target critics' values of the policy's next action, without entropy."""
+    next_action, _ = agent.actor.squashed_actions(mini.next_obs, standard_noise(agent, mini))
     least = agent.critics.target(mini.next_obs, next_action)[..., 0].min(axis=0)
     return td_target(mini.reward, mini.discount, mini.terminated, least).astype(np.float32)
 
 
 def standard_noise(agent: AWAC, mini: Minibatch) -> Array:
-    """Standard normal numbers, one for each action of a minibatch."""
+    """Standard normal numbers `[B, A]`."""
     return agent.batch_rng.standard_normal((len(mini), agent.info.action_size), dtype=np.float32)
 
 
@@ -148,6 +172,7 @@ SPEC = AlgorithmSpec(
     config=AWACConfig,
     loop=OfflineLoopConfig,
     model=EnsembleModelConfig,
+    policy=soft_policy,
     build=AWAC,
     capabilities=Capabilities(observations=("vector", "image", "dict"), actions=("continuous",), offline=True),
 )

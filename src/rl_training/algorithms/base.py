@@ -1,17 +1,18 @@
-"""What every algorithm is made of: config fields, the algorithm contract, the spec that describes one."""
+"""The base classes of every algorithm: config fields, the policy, the algorithm, and its spec."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from rl_training.types import Act, Array, Capabilities, Metrics, SpaceInfo, Streams
+from rl_training.types import Act, Array, Capabilities, Carry, Metrics, Records, SpaceInfo, Streams
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from torch import nn
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ConfigPart(BaseModel):
-    """A frozen group of settings. Its fields are the only place where a setting's name, default and help stand."""
+    """A frozen group of settings. Its fields are the only place that defines a setting's name, default and help."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
@@ -37,7 +38,7 @@ def setting(
 ) -> Any:
     """A config field.
 
-    `static`: a number that only matters when the run is built, so it takes no schedule. `report`: always among the
+    `static`: a number that is used only when the run is built, so it takes no schedule. `report`: always among the
     metrics. `live_when`: other settings under which this one has an effect. `probe`: a value that differs enough from
     the default for a test to see that effect. `limits`: ge, gt, le, lt.
     """
@@ -51,13 +52,13 @@ def setting(
 
 
 def setting_extra(part: type[ConfigPart], name: str) -> dict[str, Any]:
-    """What `setting` noted about a field beside pydantic's own."""
+    """The extra attributes of a field that `setting` stored."""
     extra = part.model_fields[name].json_schema_extra
     return dict(extra) if isinstance(extra, dict) else {}
 
 
 def model_setting(probe: str) -> Any:
-    """The setting by which users bring a network of their own; `probe` names one for the tests."""
+    """The setting for a custom network; `probe` names one for the tests."""
     return setting(
         "auto",
         "`auto` (MLPs, behind convolutions for images), or `module:Name`, called with (SpaceInfo, ModelConfig).",
@@ -66,7 +67,7 @@ def model_setting(probe: str) -> Any:
 
 
 class ModelConfig(ConfigPart):
-    """The default network, or a user's own."""
+    """The default network, or a custom one."""
 
     model: str = model_setting(probe="rl_training.testing:LinearActorCritic")
     hidden_sizes: tuple[PositiveInt, ...] = setting((64, 64), "Widths of the hidden layers.", probe=(8,))
@@ -78,10 +79,10 @@ class AlgorithmConfig(ConfigPart):
 
 
 class LoopConfig(ConfigPart):
-    """How a loop comes by experience, and in which environments."""
+    """Settings of a loop: where its experience comes from, and in which environments."""
 
     time_limit: int | None = setting(
-        None, "Truncate episodes after this many steps; the environment's own if null.", ge=1, probe=3
+        None, "Truncate episodes after this many steps; the environment's own limit if null.", ge=1, probe=3
     )
     frame_stack: int = setting(1, "How many of the latest observations the policy sees.", ge=1, probe=2)
 
@@ -90,12 +91,17 @@ class LoopConfig(ConfigPart):
         """Whether it steps environments itself."""
         return False
 
+    @property
+    def origin(self) -> str | None:
+        """The run whose networks this one starts from, or None."""
+        return None
+
 
 class CollectingLoopConfig(LoopConfig):
-    """How a loop gathers experience by itself."""
+    """Settings of a loop that collects its own experience."""
 
     reward_clip: float | None = setting(
-        None, "Rewards are learned from within +- this; returns are reported raw.", gt=0.0, static=True, probe=0.01
+        None, "Clip rewards to +- this for learning; reported returns are not clipped.", gt=0.0, static=True, probe=0.01
     )
 
     @property
@@ -103,41 +109,107 @@ class CollectingLoopConfig(LoopConfig):
         return True
 
 
-@dataclass(frozen=True)
-class Context:
-    """What an algorithm is built from."""
+@dataclass(frozen=True, kw_only=True)
+class PolicyContext:
+    """What a policy is built from: spaces and settings. Acting needs neither an optimiser nor a dataset."""
 
     info: SpaceInfo
     config: AlgorithmConfig
     model: ModelConfig
-    num_envs: int
     device: torch.device
-    streams: Streams
     model_factory: ModelFactory | None = None
     engine: str = "auto"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Context(PolicyContext):
+    """What an algorithm is built from."""
+
+    num_envs: int
+    streams: Streams
+
+
+class Policy(ABC):
+    """Chooses actions in training, in evaluation and in actor processes.
+
+    It owns its network and the statistics that normalize observations, but nothing that only learning needs. The caller
+    owns the random generator and the carry, which is the policy's state from one step to the next.
+    """
+
+    # Whether the carry is a recurrent state. It is then kept from one rollout to the next.
+    recurrent: ClassVar[bool] = False
+    # The hyperparameters that acting uses. Their current values are in `values` and are sent with the weights.
+    acting_settings: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, context: PolicyContext) -> None:
+        self.info = context.info
+        self.values = {name: float(getattr(context.config, name)) for name in self.acting_settings}
+
+    @property
+    def engine(self) -> str:
+        """The implementation that computes the network: `autograd`, or the name of a fast path."""
+        return "autograd"
+
+    @abstractmethod
+    def act(self, obs: Array, carry: Carry, *, explore: bool, rng: np.random.Generator) -> Act:
+        """Choose actions for observations `[B, ...]`: from the behaviour policy, or greedy ones without `explore`."""
+
+    def act_randomly(self, obs: Array, carry: Carry, *, rng: np.random.Generator) -> Act:
+        """Choose uniform actions, before learning starts; records and carry are still computed by the policy."""
+        from rl_training.ops.exploration import uniform_actions
+
+        act = Act(obs, carry)
+        if self.recurrent or self.records(self.info):
+            act = self.act(obs, carry, explore=True, rng=rng)
+        return replace(act, action=uniform_actions(self.info, obs, rng))
+
+    def initial_carry(self, count: int) -> Carry:
+        """The carry of `count` environments at the start of an episode."""
+        return None
+
+    def begin_episodes(self, carry: Carry, mask: Array) -> Carry:
+        """The carry after new episodes have begun in the rows of a mask `[B]`."""
+        return carry
+
+    def records(self, info: SpaceInfo) -> Records:
+        """The kinds of the arrays in `Act.records`, which are stored with every step for the update."""
+        return {}
+
+    @abstractmethod
+    def policy_state(self) -> dict[str, torch.Tensor]:
+        """The tensors that acting needs, by name."""
+
+    @abstractmethod
+    def load_policy_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Load what `policy_state` returned."""
+
+
 class Algorithm(ABC):
-    """Owns parameters, optimisers and counters. Hyperparameters read and write through to its config."""
+    """A policy and everything that trains it: optimisers, target networks, counters.
+
+    Hyperparameters read and write through to the config: `algorithm.ent_coef = 0.1` replaces it.
+    """
 
     cfg: AlgorithmConfig
-    # Whether what it carries is a memory of the episode `[B, ...]`: it goes on from one rollout to the next.
-    recurrent: ClassVar[bool] = False
-    # What to lower when training diverges.
+    # The hyperparameter to lower when training diverges.
     step_size: ClassVar[str] = "learning_rate"
 
-    def __init__(self, config: AlgorithmConfig) -> None:
+    def __init__(self, config: AlgorithmConfig, policy: Policy) -> None:
         object.__setattr__(self, "cfg", config)
+        self.policy = policy
+        self.n_updates = 0
 
     def set_hyperparameters(self, **values: float) -> None:
-        """Change hyperparameters, whose values are checked where they come from: when a config is read."""
+        """Change hyperparameters. Their values were checked when the config was read."""
         unknown = values.keys() - type(self.cfg).model_fields.keys()
         if unknown:
             raise AttributeError(f"{type(self).__name__} has no hyperparameter {', '.join(sorted(unknown))}")
         object.__setattr__(self, "cfg", self.cfg.model_copy(update=values))
+        for name in values.keys() & self.policy.values.keys():
+            self.policy.values[name] = values[name]
 
     def current(self, name: str) -> float:
-        """The value of a hyperparameter now, where it is learned as well."""
+        """The current value of a hyperparameter, also of a learned one."""
         return float(getattr(self, name))
 
     def __getattr__(self, name: str) -> Any:
@@ -153,48 +225,35 @@ class Algorithm(ABC):
 
     @property
     def engine(self) -> str:
-        """What computes gradients: `autograd`, or the name of a fast path."""
-        return "autograd"
-
-    @abstractmethod
-    def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act:
-        """Choose actions for observations `[B, ...]`; without `explore`, the best known ones."""
-
-    def begin_episodes(self, carry: Any, mask: Array) -> Any:
-        """What it carries where new episodes begin in the rows of a mask `[B]`: a memory forgets these."""
-        return carry
+        """The implementation that computes gradients: `autograd`, or the name of a fast path."""
+        return self.policy.engine
 
     @abstractmethod
     def update(self, batch: Any) -> Metrics:
-        """Learn from what the loop gathered."""
-
-    @abstractmethod
-    def policy_state(self) -> dict[str, torch.Tensor]:
-        """The tensors that acting needs, by name."""
-
-    @abstractmethod
-    def load_policy_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Take over what `policy_state` gave."""
+        """Learn from a batch that the loop provides; returns metrics."""
 
     @abstractmethod
     def training_state(self) -> dict[str, Any]:
-        """The rest of what learning needs: optimisers, counters, statistics that acting does not use."""
+        """The state that learning needs besides the policy: optimisers, target networks, counters, statistics."""
 
     @abstractmethod
     def load_training_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `training_state` gave."""
+        """Load what `training_state` returned."""
 
     def state_dict(self) -> dict[str, Any]:
-        return {"policy": self.policy_state(), "training": self.training_state()}
+        return {"policy": self.policy.policy_state(), "training": self.training_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.load_policy_state(state["policy"])
+        self.policy.load_policy_state(state["policy"])
         self.load_training_state(state["training"])
 
 
 @dataclass(frozen=True)
 class AlgorithmSpec:
-    """Everything the runtime needs to know of an algorithm. `family` names its loop."""
+    """Everything that the runtime needs to know about an algorithm.
+
+    `family` names its loop. `policy` builds only the policy, `build` the whole algorithm.
+    """
 
     name: str
     family: str
@@ -202,5 +261,6 @@ class AlgorithmSpec:
     config: type[AlgorithmConfig]
     loop: type[LoopConfig]
     model: type[ModelConfig]
+    policy: Callable[[PolicyContext], Policy]
     build: Callable[[Context], Algorithm]
     capabilities: Capabilities

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, model_setting, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
 from rl_training.algorithms.off_policy import (
     Minibatch,
     OffPolicyAlgorithm,
     OffPolicyConfig,
     OffPolicyLoopConfig,
     OffPolicyModelConfig,
-    Sampler,
 )
-from rl_training.algorithms.parts.discrete_q import ChoiceValues
-from rl_training.data.replay import Replay
-from rl_training.data.samplers import PrioritizedSampler
-from rl_training.types import Act, Array, Capabilities, Metrics
+from rl_training.algorithms.parts.discrete_q import DISCRETE_Q, discrete_policy
+from rl_training.algorithms.parts.policies import EpsilonGreedyPolicy
+from rl_training.data.memory import Memory
+from rl_training.types import Array, Capabilities, Metrics
 
 
 class DQNLoopConfig(OffPolicyLoopConfig):
@@ -32,10 +29,10 @@ class DQNLoopConfig(OffPolicyLoopConfig):
 
 
 class DQNModelConfig(OffPolicyModelConfig):
-    """A network that gives the value of every choice."""
+    """A network that returns the value of every action."""
 
     model: str = model_setting(probe="rl_training.testing:LinearQNetwork")
-    dueling: bool = setting(False, "Estimate the state's value and the choices' advantages apart.")
+    dueling: bool = setting(False, "Estimate the state's value and the actions' advantages separately.")
 
 
 class DQNConfig(OffPolicyConfig):
@@ -43,21 +40,21 @@ class DQNConfig(OffPolicyConfig):
 
     learning_rate: float = setting(1e-4, "Step size of the optimiser.", ge=0.0, report=True)
     batch_size: int = setting(32, "Transitions in a minibatch.", ge=1, probe=5)
-    tau: float = setting(1.0, "Share of the new weights when the target network follows.", ge=0.0, le=1.0, probe=0.5)
-    target_update_interval: int = setting(2_500, "Updates between two moves of the target network.", ge=1, probe=1)
+    tau: float = setting(1.0, "Share of the online weights in a target network's update.", ge=0.0, le=1.0, probe=0.5)
+    target_update_interval: int = setting(2_500, "Updates between two updates of the target network.", ge=1, probe=1)
     epsilon: float = setting(0.1, "Share of random actions in training.", ge=0.0, le=1.0, report=True, probe=0.9)
     double_q: bool = setting(
         True,
-        "The online network chooses the action that the target network judges.",
-        live_when={"learning_rate": 0.5},  # a slow one lets the two networks choose alike for too long
+        "The online network chooses the next action, the target network evaluates it.",
+        live_when={"learning_rate": 0.5},  # with a small one, both networks choose the same actions for too long
     )
-    prioritized: bool = setting(False, "Draw transitions by their last error instead of evenly.")
+    prioritized: bool = setting(False, "Draw transitions by their last TD error instead of uniformly.")
     per_alpha: float = setting(
-        0.6, "How much errors decide what is drawn.", ge=0.0, le=1.0, live_when={"prioritized": True}, probe=0.1
+        0.6, "Exponent of the priorities; 0 is uniform.", ge=0.0, le=1.0, live_when={"prioritized": True}, probe=0.1
     )
     per_beta: float = setting(
         0.4,
-        "How much weights make up for uneven drawing; best scheduled up to 1.",
+        "Exponent of the importance weights; best scheduled up to 1.",
         ge=0.0,
         le=1.0,
         live_when={"prioritized": True},
@@ -66,50 +63,48 @@ class DQNConfig(OffPolicyConfig):
     max_grad_norm: float = setting(10.0, "Gradients are scaled down to this norm.", gt=0.0, probe=1e-3)
 
 
+def dqn_policy(context: PolicyContext) -> EpsilonGreedyPolicy:
+    """Build only the policy."""
+    model = context.model
+    assert isinstance(model, DQNModelConfig)
+    return discrete_policy(context, dueling=model.dueling)
+
+
 class DQN(OffPolicyAlgorithm):
-    """Q-values by regression on bootstrapped targets; acts greedily but for a share of random actions."""
+    """Q-values by regression on bootstrapped targets; the policy is epsilon-greedy."""
 
     cfg: DQNConfig
-    policy = "network"
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context)
-        model = context.model
-        assert isinstance(model, DQNModelConfig)
-        self.values = ChoiceValues(context, self.observer, dueling=model.dueling)
-        self.learners = {"network": self.values.learner}
-        self.followers = {"network": self.values.follower}
+        policy = dqn_policy(context)
+        q = DISCRETE_Q[policy.engine](policy)
+        super().__init__(context, policy, {"network": q.learner}, {"network": q.follower})
+        self.q = q
         self.td_errors: Array = np.zeros(0, np.float32)
-        if self.cfg.prioritized:  # what one minibatch taught decides what the next one is
-            self.drawn_together = 1
-
-    def make_sampler(self, replay: Replay) -> Sampler:
-        return PrioritizedSampler(replay) if self.cfg.prioritized else super().make_sampler(replay)
-
-    def draw(self, sampler: Sampler, count: int) -> tuple[Array, Array | None]:
-        return sampler.draw(self.batch_rng, count, self.cfg.per_beta)
-
-    def judge_draw(self, sampler: Sampler, index: Array) -> None:
-        sampler.update(index, self.td_errors, self.cfg.per_alpha)
 
     @property
-    def engine(self) -> str:
-        return "mlp" if self.values.fast else "autograd"
+    def prioritized(self) -> bool:
+        return self.cfg.prioritized
 
-    def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act:
-        rows = self.observer.scaled(obs)
-        return Act(self.values.decide(rows, self.cfg.epsilon, self.policy_rng if explore else None), carry)
+    def learn_part(self, memory: Memory, rows: int) -> Metrics:
+        cfg = self.cfg
+        batch = memory.transitions(rows, self.batch_rng, n_step=cfg.n_step, gamma=cfg.gamma, beta=cfg.per_beta)
+        metrics = self.update(batch)
+        if cfg.prioritized:
+            assert batch.index is not None
+            memory.note(batch.index, errors=self.td_errors, alpha=cfg.per_alpha)
+        return metrics
 
     def learn(self, mini: Minibatch) -> Metrics:
-        cfg, values = self.cfg, self.values
-        target = values.bootstrap(mini, double_q=cfg.double_q)
+        cfg, q = self.cfg, self.q
+        target = q.bootstrap(mini, double_q=cfg.double_q)
         weight = np.ones(len(mini), np.float32) if mini.weight is None else mini.weight
-        outcome = values.differentiate(mini.obs, mini.action, target, weight)
+        outcome = q.differentiate(mini.obs, mini.action, target, weight)
         self.td_errors = outcome.td_error
-        norm = values.learner.parameters.clip_grad_norm(cfg.max_grad_norm)
-        values.learner.descend(cfg.learning_rate)
+        norm = q.learner.parameters.clip_grad_norm(cfg.max_grad_norm)
+        q.learner.descend(cfg.learning_rate)
         if self.n_updates % cfg.target_update_interval == 0:
-            values.follower.follow(cfg.tau)
+            q.follower.follow(cfg.tau)
         return {"loss": outcome.loss, "q_mean": outcome.value, "grad_norm": norm}
 
 
@@ -120,6 +115,7 @@ SPEC = AlgorithmSpec(
     config=DQNConfig,
     loop=DQNLoopConfig,
     model=DQNModelConfig,
+    policy=dqn_policy,
     build=DQN,
     capabilities=Capabilities(observations=("vector", "image", "dict"), actions=("discrete",)),
 )

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, model_setting, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
+from rl_training.algorithms.bc import SquaredError
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
 from rl_training.algorithms.offline import OfflineLoopConfig
-from rl_training.algorithms.parts.actors import MeanActor, noisy
-from rl_training.algorithms.parts.critics import Critics
-from rl_training.algorithms.parts.imitators import GaussianActor
-from rl_training.algorithms.parts.networks import EnsembleModelConfig, build_networks
-from rl_training.algorithms.parts.state_values import StateValues
+from rl_training.algorithms.parts.engine import FORMS
+from rl_training.algorithms.parts.networks import EnsembleModelConfig, Networks, build_networks
+from rl_training.algorithms.parts.policies import LOG_STD_RANGE, ClippedGaussianPolicy, GaussianNetwork, NoisyPolicy
 from rl_training.models.mlp_iql import MLPIQLModel
-from rl_training.ops.policy import advantage_weights, effective_share
-from rl_training.ops.value import td_target
-from rl_training.types import Act, Array, Capabilities, Metrics
+from rl_training.ops.distributions import gaussian_log_prob
+from rl_training.ops.kernels.likelihood import gaussian_likelihood, gaussian_likelihood_backward
+from rl_training.ops.policy import effective_share
+from rl_training.ops.value import expectile_loss, td_target
+from rl_training.types import Array, Capabilities, Metrics
 
 
 class IQLModelConfig(EnsembleModelConfig):
@@ -27,21 +30,21 @@ class IQLModelConfig(EnsembleModelConfig):
     model: str = model_setting(probe="rl_training.testing:LinearImplicitModel")
     policy_head: Literal["gaussian", "deterministic"] = setting(
         "gaussian",
-        "The policy has a deviation and learns by likelihood, or has none and learns by squares.",
+        "Gaussian, trained by likelihood; or deterministic, trained by squared error.",
         probe="deterministic",
     )
 
 
 class IQLConfig(OffPolicyConfig):
-    """V: an expectile of Q'(s, a). Q: r + gamma V(s'). Actor: repeat what was done, weighted by exp(beta (Q' - V))."""
+    """V: an expectile of Q'(s, a). Q: r + gamma V(s'). Actor: imitate the data, weighted by exp(beta (Q' - V))."""
 
     actor_learning_rate: float = setting(
-        3e-4, "Step size of the actor; the paper lets it go to 0 (`actor_learning_rate_schedule: cosine`).", ge=0.0
+        3e-4, "Step size of the actor; the paper decays it to 0 (`actor_learning_rate_schedule: cosine`).", ge=0.0
     )
     expectile: float = setting(
-        0.7, "Which expectile V is: 0.5 is the mean, towards 1 the best that was seen.", gt=0.0, lt=1.0, report=True
+        0.7, "The expectile of V: 0.5 is the mean, towards 1 the best action in the data.", gt=0.0, lt=1.0, report=True
     )
-    beta: float = setting(3.0, "How much an advantage counts: the inverse temperature.", ge=0.0, report=True)
+    beta: float = setting(3.0, "Inverse temperature of the advantage weights.", ge=0.0, report=True)
     max_weight: float = setting(100.0, "The largest weight of an action.", gt=0.0, probe=0.1)
     noise_std: float = setting(
         0.1,
@@ -52,55 +55,88 @@ class IQLConfig(OffPolicyConfig):
     )
 
 
+class ExpectileRegression(NamedTuple):
+    """The loss of values `[B, 1]` against targets `[B]` (eq. 5), and its gradient in closed form."""
+
+    expectile: float
+
+    def loss(self, values: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        loss = expectile_loss(values.squeeze(-1), target, self.expectile)
+        return loss, loss
+
+    def gradient(self, values: Array, target: Array) -> tuple[Array, float]:
+        error = target - values[:, 0]
+        below, above = np.float32(1.0 - self.expectile), np.float32(self.expectile)
+        weighted = np.where(error < 0.0, below, above) * error
+        return (-2.0 / len(error) * weighted)[:, None].astype(np.float32), float((weighted * error).mean())
+
+
+class GaussianLikelihood:
+    """Weighted regression on given actions: minus their log-densities `[B]` under a Gaussian around tanh(outputs).
+
+    The loss, and its gradient in closed form; both report the log-densities.
+    """
+
+    def __init__(self, network: GaussianNetwork) -> None:
+        self._network = network
+
+    def loss(self, outputs: Tensor, action: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        log_prob = gaussian_log_prob(outputs.tanh(), self._network.log_std, action)
+        return -(weight * log_prob).mean(), log_prob
+
+    def gradient(self, outputs: Array, action: Array, weight: Array) -> tuple[Array, Array]:
+        log_std, grad = self._network.log_std.detach().numpy(), self._network.log_std.grad
+        assert grad is not None
+        mean = np.tanh(outputs)
+        log_prob, d_mean = np.empty(len(mean), np.float32), np.empty_like(mean)
+        gaussian_likelihood(mean, log_std, action, log_prob)
+        gaussian_likelihood_backward(mean, log_std, action, weight / -len(mean), d_mean, grad.numpy())
+        return d_mean * (1.0 - mean * mean), log_prob
+
+    def costs(self, log_prob: Array, action: Array) -> Array:
+        """Minus the log-density of each action `[B]`, from what was reported."""
+        return -log_prob
+
+
+def iql_weights(advantage: Array, beta: float, max_weight: float) -> Array:
+    """exp(beta * advantage), at most `max_weight` (eq. 7)."""
+    if beta == 0.0:
+        return np.full_like(advantage, min(1.0, max_weight))
+    # The limit is on the exponent, so that nothing overflows.
+    exponent = (torch.from_numpy(advantage) / (1.0 / beta)).clamp(max=math.log(max_weight))
+    return exponent.exp().numpy()
+
+
 class IQL(OffPolicyAlgorithm):
-    """Values of what was seen, never of actions that nobody took; in the order V, policy, Q of the paper's own code."""
+    """Learns values from the data's actions only; updates V, policy, Q in this order, as the paper's code does."""
 
     cfg: IQLConfig
-    policy = "actor"
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context)
-        model, size = context.model, self.info.action_size
-        assert isinstance(model, IQLModelConfig)
-        networks = build_networks(context, MLPIQLModel, actor_outputs=size, with_value=True)
-        assert networks.value is not None
-        self.actor: GaussianActor | MeanActor = (
-            GaussianActor(networks, self.observer, size)
-            if model.policy_head == "gaussian"
-            else MeanActor(networks, self.observer)
-        )
-        self.critics = Critics(networks, self.observer)
-        self.values = StateValues(networks.value, self.observer, fast=networks.fast)
-        self.learners = {
-            "actor": self.actor.learner,
-            "critic": self.critics.learner,
-            "value": self.values.learner,
-        }
-        self.followers = {"critic": self.critics.follower}
-
-    @property
-    def engine(self) -> str:
-        return "mlp" if self.actor.fast else "autograd"
-
-    def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act:
-        action = self.actor.decide(self.observer.scaled(obs), self.policy_rng if explore else None)
-        if explore and isinstance(self.actor, MeanActor):
-            action = noisy(action, self.cfg.noise_std, self.policy_rng)
-        return Act(action, carry)
+        networks = _networks(context)
+        policy, forms = _policy(context, networks), FORMS[networks.engine]
+        actor, critics = forms.actor(policy), forms.critics(networks, policy.observer)
+        values = forms.network(networks.value, policy.observer)
+        learners = {"actor": actor.learner, "critic": critics.learner, "value": values.learner}
+        super().__init__(context, policy, learners, {"critic": critics.follower})
+        self.actor, self.critics, self.values = actor, critics, values
+        self.gaussian = policy.network if isinstance(policy, ClippedGaussianPolicy) else None
+        self.regression = SquaredError() if self.gaussian is None else GaussianLikelihood(self.gaussian)
 
     def learn(self, mini: Minibatch) -> Metrics:
         cfg = self.cfg
-        judged = self.critics.target(mini.obs, mini.action)[..., 0].min(axis=0)
-        value_loss = self.values.fit(mini.obs, judged, cfg.expectile, cfg.learning_rate)
-        advantage = judged - self.values(mini.obs)
+        q = self.critics.target(mini.obs, mini.action)[..., 0].min(axis=0)
+        value_loss = self.values.fit(mini.obs, ExpectileRegression(cfg.expectile), q, learning_rate=cfg.learning_rate)
+        advantage = q - self.values.outputs(mini.obs)[:, 0]
         weight = iql_weights(advantage, cfg.beta, cfg.max_weight)
-        cost = self.actor.imitate(mini.obs, mini.action, weight, cfg.actor_learning_rate)
-        target = td_target(mini.reward, mini.discount, mini.terminated, self.values(mini.next_obs))
+        costs = self._regress(mini, weight)
+        next_value = self.values.outputs(mini.next_obs)[:, 0]
+        target = td_target(mini.reward, mini.discount, mini.terminated, next_value)
         critic_loss, q_mean = self.critics.fit(mini.obs, mini.action, target, cfg.learning_rate)
         self.critics.follower.follow(cfg.tau)
         return {
-            "value_loss": value_loss,
-            "actor_loss": float((weight * cost).mean()),
+            "value_loss": float(value_loss),
+            "actor_loss": float((weight * costs).mean()),
             "critic_loss": critic_loss,
             "q_mean": q_mean,
             "advantage_mean": float(advantage.mean()),
@@ -109,12 +145,31 @@ class IQL(OffPolicyAlgorithm):
             "weight_clip_fraction": float((weight >= cfg.max_weight * (1.0 - 1e-6)).mean()),
         }
 
+    def _regress(self, mini: Minibatch, weight: Array) -> Array:
+        """One step of the policy towards the data's actions; returns their costs `[B]` before it."""
+        rate = self.cfg.actor_learning_rate
+        report = self.actor.fit(mini.obs, self.regression, mini.action, weight, learning_rate=rate)
+        if self.gaussian is not None:
+            with torch.no_grad():  # outside its range a log deviation would get no gradient to return
+                self.gaussian.log_std.clamp_(*LOG_STD_RANGE)
+        return self.regression.costs(report, mini.action)
 
-def iql_weights(advantage: Array, beta: float, max_weight: float) -> Array:
-    """exp(beta * advantage), at most `max_weight` (eq. 7)."""
-    if beta == 0.0:
-        return np.full_like(advantage, min(1.0, max_weight))
-    return advantage_weights(torch.from_numpy(advantage), 1.0 / beta, max_weight).numpy()
+
+def _networks(context: PolicyContext) -> Networks:
+    return build_networks(context, MLPIQLModel, actor_outputs=context.info.action_size, with_value=True)
+
+
+def _policy(context: PolicyContext, networks: Networks) -> ClippedGaussianPolicy | NoisyPolicy:
+    model = context.model
+    assert isinstance(model, IQLModelConfig)
+    if model.policy_head == "gaussian":
+        return ClippedGaussianPolicy(context, networks.actor, networks.engine)
+    return NoisyPolicy(context, networks.actor, networks.engine, always_draws=True)
+
+
+def iql_policy(context: PolicyContext) -> ClippedGaussianPolicy | NoisyPolicy:
+    """Build only the policy."""
+    return _policy(context, _networks(context))
 
 
 SPEC = AlgorithmSpec(
@@ -124,6 +179,7 @@ SPEC = AlgorithmSpec(
     config=IQLConfig,
     loop=OfflineLoopConfig,
     model=IQLModelConfig,
+    policy=iql_policy,
     build=IQL,
     capabilities=Capabilities(observations=("vector", "image", "dict"), actions=("continuous",), offline=True),
 )

@@ -1,30 +1,43 @@
-"""What the algorithms of the off-policy loop share: settings, minibatches, random actions, state."""
+"""The shared base of the off-policy and the offline algorithms: settings, policies, minibatches, state."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
+import torch
 from pydantic import PositiveInt
-from torch import Tensor
+from torch import Tensor, nn
 
-from rl_training.algorithms.base import Algorithm, AlgorithmConfig, CollectingLoopConfig, Context, ModelConfig, setting
+from rl_training.algorithms.base import (
+    Algorithm,
+    AlgorithmConfig,
+    CollectingLoopConfig,
+    Context,
+    ModelConfig,
+    Policy,
+    PolicyContext,
+    setting,
+)
 from rl_training.algorithms.parts.observer import Observer, under
-from rl_training.data.replay import Replay
-from rl_training.data.samplers import PrioritizedSampler, UniformSampler
-from rl_training.models.learner import Follower, Learner
+from rl_training.data.batches import Transitions
+from rl_training.data.memory import Memory
+from rl_training.models.flat import FlatWeights, Follower, Learner
+from rl_training.models.heads import MLPNetwork
+from rl_training.models.mlp_engine import acting_engine
 from rl_training.types import Array, Metrics, Step
 
-Sampler = UniformSampler | PrioritizedSampler
+# The implementation of networks and gradients: torch, or compiled kernels for small MLPs on a CPU.
+Engine = Literal["autograd", "mlp"]
 
 
 class OffPolicyLoopConfig(CollectingLoopConfig):
-    """Some steps of experience into the replay, then the updates that are due for them."""
+    """Some steps of experience into the replay buffer, then the updates that are due for them."""
 
-    buffer_size: int = setting(1_000_000, "Transitions that the replay holds.", ge=1, probe=4)
+    buffer_size: int = setting(1_000_000, "Capacity of the replay buffer.", ge=1, probe=4)
     learning_starts: int = setting(100, "Steps of random actions before learning starts.", ge=0, probe=9)
     train_every: int = setting(1, "Steps between two phases of learning.", aliases=["train_freq"], ge=1, probe=7)
     updates_per_step: float = setting(
@@ -33,14 +46,14 @@ class OffPolicyLoopConfig(CollectingLoopConfig):
 
 
 class OffPolicyModelConfig(ModelConfig):
-    """Networks of the off-policy algorithms are wider, with another activation."""
+    """The networks of the off-policy algorithms: wider, with another activation."""
 
     hidden_sizes: tuple[PositiveInt, ...] = setting((256, 256), "Widths of the hidden layers.", probe=(8,))
     activation: Literal["tanh", "relu", "silu", "elu"] = setting("relu", "Activation of hidden layers.", probe="tanh")
 
 
 class MinibatchConfig(AlgorithmConfig):
-    """Hyperparameters of everything that learns from minibatches of a memory."""
+    """Hyperparameters of all algorithms that learn from minibatches of a memory."""
 
     learning_rate: float = setting(3e-4, "Step size of the optimisers.", ge=0.0, report=True)
     batch_size: int = setting(256, "Transitions in a minibatch.", ge=1, probe=5)
@@ -53,16 +66,86 @@ class MinibatchConfig(AlgorithmConfig):
 
 
 class OffPolicyConfig(MinibatchConfig):
-    """Hyperparameters of every algorithm that learns values off its policy."""
+    """Hyperparameters of all algorithms that learn values off-policy."""
 
     gamma: float = setting(0.99, "Discount factor.", ge=0.0, le=1.0, probe=0.5)
-    tau: float = setting(0.005, "Share of the new weights when the target networks follow.", ge=0.0, le=1.0, probe=0.5)
-    n_step: int = setting(1, "Rewards that a target sums up before it bootstraps.", ge=1, probe=3)
+    tau: float = setting(0.005, "Share of the online weights in a target network's update.", ge=0.0, le=1.0, probe=0.5)
+    n_step: int = setting(1, "Rewards in a target before it bootstraps.", ge=1, probe=3)
+
+
+class Outputs(Protocol):
+    """The network's outputs for (scaled) observations, without a gradient. They are valid until the next call."""
+
+    def __call__(self, rows: Array) -> Array: ...
+
+
+class TorchOutputs:
+    """Outputs by torch, for any network on any device."""
+
+    def __init__(self, network: nn.Module, observer: Observer) -> None:
+        self._network, self._observer = network, observer
+
+    def __call__(self, rows: Array) -> Array:
+        array: Array = self.tensor(rows).cpu().numpy()
+        return array
+
+    def tensor(self, rows: Array) -> Tensor:
+        # A custom network may have dropout or batch normalization: acting must not use or update them.
+        self._network.eval()
+        with torch.inference_mode():
+            outputs: Tensor = self._network(self._observer.tensors(rows))
+        return outputs
+
+
+class KernelOutputs:
+    """Outputs by compiled kernels, for an MLP on a CPU."""
+
+    def __init__(self, layers: MLPNetwork, weights: FlatWeights, observer: Observer) -> None:
+        self._mlp, self._matrix = acting_engine(layers, weights.data), observer.matrix
+
+    def __call__(self, rows: Array) -> Array:
+        return self._mlp(self._matrix(rows))
+
+
+class NetworkPolicy(Policy):
+    """A policy of one network. Subclasses define how its outputs become actions."""
+
+    # Its name among the learners, and the prefix of its tensors in a checkpoint.
+    name: ClassVar[str] = "actor"
+
+    def __init__(
+        self, context: PolicyContext, network: nn.Module, engine: Engine, layers: nn.Module | None = None
+    ) -> None:
+        """`layers` is the MLP that an engine computes, if it is only a part of the network."""
+        super().__init__(context)
+        cfg = context.config
+        assert isinstance(cfg, MinibatchConfig)
+        self.observer = Observer(context.info, context.device, normalize=cfg.normalize_obs, clip=cfg.obs_clip)
+        self.network, self.layers = network, network if layers is None else layers
+        self.weights = FlatWeights(network.parameters())
+        self._engine = engine
+        self.by_torch = TorchOutputs(network, self.observer)
+        self.outputs: Outputs = self.by_torch
+        if engine == "mlp":
+            assert isinstance(self.layers, MLPNetwork)
+            self.outputs = KernelOutputs(self.layers, self.weights, self.observer)
+
+    @property
+    def engine(self) -> Engine:
+        return self._engine
+
+    def policy_state(self) -> dict[str, Tensor]:
+        network = {f"{self.name}.{name}": tensor for name, tensor in self.network.state_dict().items()}
+        return network | self.observer.state_dict()
+
+    def load_policy_state(self, state: Mapping[str, Tensor]) -> None:
+        self.network.load_state_dict(under(state, f"{self.name}."))
+        self.observer.load_state_dict(state)
 
 
 @dataclass(frozen=True)
 class Minibatch:
-    """Transitions `[B]`, their observations scaled; `weight` is what a prioritised draw makes up for."""
+    """Transitions `[B]` with scaled observations; `weight` corrects for a prioritised draw."""
 
     obs: Array
     action: Array
@@ -76,61 +159,85 @@ class Minibatch:
         return len(self.reward)
 
 
-class OffPolicyAlgorithm(Algorithm):
-    """Learns from minibatches of a replay. Subclasses say how; `policy` names the learner that acts."""
+class ReplayAlgorithm(Algorithm):
+    """Learns from a memory. Subclasses define what they draw from it, and what they note in it.
+
+    `learners` are the networks that are trained, by name, that of the policy among them; `followers` are their target
+    networks.
+    """
 
     cfg: MinibatchConfig
-    policy: str
-    learners: dict[str, Learner]
-    followers: dict[str, Follower]
-    drawn_together = 32  # minibatches at most
+    policy: NetworkPolicy
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(context.config)
-        cfg = self.cfg
-        self.info = context.info
-        self.observer = Observer(context.info, context.device, normalize=cfg.normalize_obs, clip=cfg.obs_clip)
-        self.policy_rng = context.streams["policy"]
+    def __init__(
+        self,
+        context: Context,
+        policy: NetworkPolicy,
+        learners: Mapping[str, Learner],
+        followers: Mapping[str, Follower] | None = None,
+    ) -> None:
+        super().__init__(context.config, policy)
+        self.info, self.observer = policy.info, policy.observer
         self.batch_rng = context.streams["batch"]
-        self.n_updates = 0
+        self.learners, self.followers = dict(learners), dict(followers or {})
+        # The modules that behave differently in training. The engine does not call modules.
+        self.modules = [learner.module for learner in learners.values()] if policy.engine == "autograd" else []
+
+    @property
+    def prioritized(self) -> bool:
+        """Whether the memory should be drawn from by priority, not uniformly."""
+        return False
+
+    @abstractmethod
+    def learn_from(self, memory: Memory, updates: int) -> Metrics:
+        """Make `updates` updates; returns the metrics of the last ones."""
+
+    def observe(self, steps: Sequence[Step]) -> None:
+        """Update the statistics that scale observations from new experience."""
+        if self.observer.normalizer is not None:
+            self.observer.update(np.concatenate([step.obs[step.real] for step in steps]))
+
+    def training_state(self) -> dict[str, Any]:
+        learners = {name: learner.state_dict() for name, learner in self.learners.items()}
+        del learners[self.policy.name]["module"]  # it is in the policy's state
+        followers = {name: follower.state_dict() for name, follower in self.followers.items()}
+        return {"learners": learners, "followers": followers, "n_updates": self.n_updates}
+
+    def load_training_state(self, state: Mapping[str, Any]) -> None:
+        acting = {"module": self.policy.network.state_dict()}
+        for name, learner in self.learners.items():
+            if name in state["learners"]:  # a learner that a change of the config has added starts anew
+                learner.load_state_dict(acting | state["learners"][name])
+        for name, follower in self.followers.items():
+            follower.load_state_dict(state["followers"][name])
+        self.n_updates = state["n_updates"]
+
+
+class OffPolicyAlgorithm(ReplayAlgorithm):
+    """Learns from minibatches of transitions. Subclasses define the update."""
 
     @abstractmethod
     def learn(self, mini: Minibatch) -> Metrics:
         """One gradient update."""
 
-    def make_sampler(self, replay: Replay) -> Sampler:
-        """What decides which transitions are learned from."""
-        return UniformSampler(replay)
+    def learn_from(self, memory: Memory, updates: int) -> Metrics:
+        metrics: Metrics = {}
+        # Several minibatches are drawn together, but not all of a phase: that bounds the RAM that they take.
+        for start in range(0, updates, memory.at_once):
+            count = min(memory.at_once, updates - start)
+            metrics = self.learn_part(memory, count * self.cfg.batch_size)
+        return metrics
 
-    def draw(self, sampler: Sampler, count: int) -> tuple[Array, Array | None]:
-        """Slots of transitions to learn from, and their weights if they are not drawn evenly."""
-        return sampler.draw(self.batch_rng, count, 0.0)
-
-    def gather(self, replay: Replay, index: Array) -> Step:
-        """The transitions of some slots, as its targets want them."""
+    def learn_part(self, memory: Memory, rows: int) -> Metrics:
+        """Draw `rows` transitions, learn from them, and note the results in the memory."""
         cfg = self.cfg
         assert isinstance(cfg, OffPolicyConfig)
-        return replay.gather(index, n_step=cfg.n_step, gamma=cfg.gamma)
+        return self.update(memory.transitions(rows, self.batch_rng, n_step=cfg.n_step, gamma=cfg.gamma))
 
-    def judge_draw(self, sampler: Sampler, index: Array) -> None:
-        """Tell the sampler what came of the slots that were just learned from."""
-
-    def observe(self, steps: Sequence[Step]) -> None:
-        """Take note of what was just gathered."""
-        if self.observer.normalizer is not None:
-            self.observer.update(np.concatenate([step.obs[step.real] for step in steps]))
-
-    def random_actions(self, obs: Array) -> Array:
-        """Actions before anything is learned: uniform, over what is allowed."""
-        if self.info.continuous:
-            return self.policy_rng.uniform(-1.0, 1.0, (len(obs), self.info.action_size)).astype(np.float32)
-        return random_choices(self.policy_rng, len(obs), self.info.action_size, self.observer.mask(obs))
-
-    def update(self, batch: Step) -> Metrics:
-        """One update for each `batch_size` transitions, in order; gives the mean of their metrics."""
-        if self.engine == "autograd":  # acting has put a user's network into the other mode
-            for learner in self.learners.values():
-                learner.module.train()
+    def update(self, batch: Transitions) -> Metrics:
+        """One update for each `batch_size` transitions, in order; returns the mean of their metrics."""
+        for module in self.modules:  # acting has put them into evaluation mode
+            module.train()
         seen: dict[str, list[float]] = {}
         for mini in self._minibatches(batch):
             self.n_updates += 1
@@ -138,9 +245,9 @@ class OffPolicyAlgorithm(Algorithm):
                 seen.setdefault(name, []).append(value)
         return {name: sum(values) / len(values) for name, values in seen.items()}
 
-    def _minibatches(self, batch: Step) -> Iterator[Minibatch]:
+    def _minibatches(self, batch: Transitions) -> Iterator[Minibatch]:
         obs, next_obs = self.observer.scaled(batch.obs), self.observer.scaled(batch.next_obs)
-        weight = batch.extras.get("weight")
+        weight = batch.weight
         for start in range(0, len(batch.reward), self.cfg.batch_size):
             part = slice(start, start + self.cfg.batch_size)
             yield Minibatch(
@@ -149,44 +256,6 @@ class OffPolicyAlgorithm(Algorithm):
                 batch.reward[part],
                 next_obs[part],
                 batch.terminated[part],
-                batch.extras["discount"][part],
+                batch.discount[part],
                 None if weight is None else weight[part],
             )
-
-    def policy_state(self) -> dict[str, Tensor]:
-        module = self.learners[self.policy].module
-        return {f"{self.policy}.{name}": tensor for name, tensor in module.state_dict().items()} | (
-            self.observer.state_dict()
-        )
-
-    def load_policy_state(self, state: Mapping[str, Tensor]) -> None:
-        self.learners[self.policy].module.load_state_dict(under(state, f"{self.policy}."))
-        self.observer.load_state_dict(state)
-
-    def training_state(self) -> dict[str, Any]:
-        learners = {name: learner.state_dict() for name, learner in self.learners.items()}
-        del learners[self.policy]["module"]
-        followers = {name: follower.state_dict() for name, follower in self.followers.items()}
-        return {"learners": learners, "followers": followers, "n_updates": self.n_updates}
-
-    def load_training_state(self, state: Mapping[str, Any]) -> None:
-        acting = {"module": self.learners[self.policy].module.state_dict()}
-        for name, learner in self.learners.items():
-            if name in state["learners"]:  # one that a change of the config has brought begins anew
-                learner.load_state_dict(acting | state["learners"][name])
-        for name, follower in self.followers.items():
-            follower.load_state_dict(state["followers"][name])
-        self.n_updates = state["n_updates"]
-
-
-def random_choices(rng: np.random.Generator, rows: int, count: int, mask: Array | None) -> Array:
-    """A choice for each row, all allowed ones being equally likely."""
-    if mask is None:
-        return rng.integers(0, count, rows)
-    chosen: Array = np.where(mask, rng.random(mask.shape), -1.0).argmax(axis=-1)
-    return chosen
-
-
-def flat_rows(inputs: Array) -> Array:
-    """Observations as the MLP engine takes them, `[B, in]`."""
-    return np.ascontiguousarray(inputs, np.float32).reshape(len(inputs), -1)

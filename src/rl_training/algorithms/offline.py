@@ -1,4 +1,4 @@
-"""What the algorithms of the offline loop share: where their transitions come from, and going on online."""
+"""The shared settings of the offline algorithms: the dataset, and training that continues online."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from rl_training.algorithms.off_policy import OffPolicyLoopConfig
 
 
 class DatasetConfig(LoopConfig):
-    """Updates from a dataset; nothing is gathered. The clock counts updates."""
+    """Updates from a dataset, without new experience. The clock counts updates."""
 
     dataset: str | None = setting(
         None,
-        "A file (npz, hdf5), a Minari id or folder, a run whose replay it is, or `module:function` of a SpaceInfo.",
+        "A file (npz, hdf5), a Minari id or folder, a run (its replay), or `module:function` of a SpaceInfo.",
         probe="rl_training.testing:another_tiny_dataset",
     )
     action_units: Literal["auto", "environment", "clipped", "normalized"] = setting(
         "auto",
-        "Units of the actions: the environment's (`clipped` to its bounds), or [-1, 1]; `auto` looks at them.",
+        "Units of the actions: the environment's (`clipped` to its bounds), or [-1, 1]; `auto` detects them.",
         live_when={"actions": "continuous"},
         probe="normalized",
     )
     top_return_fraction: float = setting(
         1.0,
-        "Share of the episodes, those of the highest return, to learn from.",
+        "Learn from this share of the episodes, those with the highest returns.",
         gt=0.0,
         le=1.0,
         static=True,
@@ -35,17 +35,17 @@ class DatasetConfig(LoopConfig):
 
 
 class TransitionsConfig(DatasetConfig):
-    """For who learns from more than actions: why an episode ended means something."""
+    """A dataset for algorithms that learn values: they must know why an episode ended."""
 
     done_means: Literal["terminal", "timeout", "auto"] | None = setting(
         None,
-        "What the end of an episode means in a file that does not say: `auto` is a timeout at the time limit.",
+        "Why episodes ended, for a file that does not say; `auto`: timeout at the time limit, else terminal.",
         probe="timeout",
     )
 
 
 class BehaviorLoopConfig(DatasetConfig):
-    """Some episodes can be held out, to see how well the policy predicts what it has not learned from."""
+    """A dataset of which some episodes can be held out for validation."""
 
     validation_fraction: float = setting(
         0.0, "Share of the episodes that is held out: `validation_loss`.", ge=0.0, lt=1.0, static=True, probe=0.5
@@ -53,7 +53,7 @@ class BehaviorLoopConfig(DatasetConfig):
 
 
 class OfflineLoopConfig(TransitionsConfig, OffPolicyLoopConfig):
-    """Updates from a dataset; or online, from it and from what is gathered. The clock counts updates, or steps."""
+    """Updates from a dataset, or online from it and new experience. The clock counts updates, or online steps."""
 
     reward_scale: PositiveFloat | Literal["return_range"] = setting(
         1.0,
@@ -61,11 +61,11 @@ class OfflineLoopConfig(TransitionsConfig, OffPolicyLoopConfig):
         static=True,
         probe=3.0,
     )
-    reward_shift: float = setting(0.0, "Added to the rewards once they are scaled.", static=True, probe=-1.0)
-    online: bool = setting(False, "Gather experience and learn from it too; `start_from` implies it.", probe=True)
+    reward_shift: float = setting(0.0, "Added to the rewards after scaling.", static=True, probe=-1.0)
+    online: bool = setting(False, "Collect experience and learn from it too; `start_from` implies it.", probe=True)
     start_from: str | None = setting(
         None,
-        "A run of the same algorithm: go on online with its networks, optimisers and scales.",
+        "A run of the same algorithm: continue online with its networks, optimisers and scales.",
         aliases=["from"],
         probe="rl_training.testing:a run",
     )
@@ -79,10 +79,10 @@ class OfflineLoopConfig(TransitionsConfig, OffPolicyLoopConfig):
         probe=1.0,
     )
     buffer_size: int = setting(
-        1_000_000, "Transitions that the replay of an online run holds.", ge=1, live_when={"online": True}, probe=4
+        1_000_000, "Capacity of the replay buffer of an online run.", ge=1, live_when={"online": True}, probe=4
     )
     learning_starts: int = setting(
-        100, "Steps that an online run gathers before it learns.", ge=0, live_when={"online": True}, probe=9
+        100, "Steps that an online run collects before it learns.", ge=0, live_when={"online": True}, probe=9
     )
     train_every: int = setting(
         1,
@@ -104,3 +104,7 @@ class OfflineLoopConfig(TransitionsConfig, OffPolicyLoopConfig):
     @property
     def collects(self) -> bool:
         return self.online or self.start_from is not None
+
+    @property
+    def origin(self) -> str | None:
+        return self.start_from

@@ -1,38 +1,41 @@
-"""Phasic policy gradient (Cobbe et al. 2021): PPO, with phases that teach the policy's features to tell values."""
+"""Phasic policy gradient (Cobbe et al. 2021): PPO, with phases that distil values into the policy's features."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, model_setting, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
 from rl_training.algorithms.on_policy import (
     EVERY_SPACE,
     ActorCriticModelConfig,
-    Batch,
+    ActorCriticPolicy,
     OnPolicyLoopConfig,
-    check_shapes,
 )
+from rl_training.algorithms.parts.actor_critic_policy import Acting, EngineActing, TorchActing, check_shapes
+from rl_training.algorithms.parts.objectives import Batch, EngineForm
+from rl_training.algorithms.parts.observer import Observer
 from rl_training.algorithms.ppo import PPO, PPOConfig
+from rl_training.data.chunks import Part
 from rl_training.data.phases import PhaseMemory
 from rl_training.data.rollout import Rollout
-from rl_training.models.actor_critic_engine import engine_for
+from rl_training.models.actor_critic_engine import ActorCriticEngine, CompiledActing, within_reach
 from rl_training.models.encoders import encoder_for
-from rl_training.models.flat import FlatAdam
+from rl_training.models.flat import FlatAdam, FlatParameters
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.phasic import AuxiliaryEngine, PhasicActorCritic
-from rl_training.ops.kernels import heads
+from rl_training.ops.kernels import heads as kernels
 from rl_training.ops.value import value_loss
 from rl_training.types import Array, Metrics, SpaceInfo, UserError
 
 
 class PPGModelConfig(ActorCriticModelConfig):
-    """Policy and value apart, and a second value head on the policy."""
+    """Separate policy and value networks, and an auxiliary value head on the policy."""
 
     model: str = model_setting(probe="rl_training.testing:LinearPhasicActorCritic")
 
@@ -42,12 +45,12 @@ class PPGConfig(PPOConfig):
 
     n_epochs: int = setting(1, "Passes over each rollout.", ge=1, probe=3)
     aux_interval: int = setting(
-        32, "Rollouts between two auxiliary phases; a run of fewer has none.", ge=1, static=True, probe=1
+        32, "Rollouts between two auxiliary phases; a shorter run has none.", ge=1, static=True, probe=1
     )
     n_aux_epochs: int = setting(6, "Passes of an auxiliary phase over the rollouts since the last.", ge=1)
     aux_batch_size: int = setting(256, "Samples in a minibatch of an auxiliary phase.", ge=1, probe=5)
     aux_learning_rate: float = setting(5e-4, "Step size of auxiliary phases.", ge=0.0, report=True)
-    beta_clone: float = setting(1.0, "Weight that keeps the policy what it was in auxiliary phases.", ge=0.0)
+    beta_clone: float = setting(1.0, "Weight of the KL from the old policy in auxiliary phases.", ge=0.0)
 
 
 def ppg_auxiliary_loss(auxiliary: Tensor, value: Tensor, target: Tensor, kl: Tensor, beta_clone: float) -> Tensor:
@@ -55,49 +58,38 @@ def ppg_auxiliary_loss(auxiliary: Tensor, value: Tensor, target: Tensor, kl: Ten
     return value_loss(auxiliary, target) + beta_clone * kl.mean() + value_loss(value, target)
 
 
-def build_network(info: SpaceInfo, model: PPGModelConfig) -> PhasicActorCritic:
-    """The default network: MLPs, behind encoders of their own where observations are more than a vector."""
-    policy, value = (encoder_for(info, orthogonal=model.ortho_init) for _ in range(2))
-    pair = None if policy is None or value is None else (policy, value)
-    inputs = math.prod(info.input_shape) if policy is None else policy.features
-    heads = MLPActorCritic(inputs, info.action_size, model.shape(), continuous=info.continuous)
-    return PhasicActorCritic(heads, pair, orthogonal=model.ortho_init)
-
-
-class PPG(PPO):
-    """PPO's update on every rollout, and an auxiliary phase on the latest `aux_interval` of them together."""
-
-    cfg: PPGConfig
-    phase: PhaseMemory
-
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
-        self._info = context.info
-        self.aux_optimizer = FlatAdam(self.parameters, eps=self.cfg.adam_eps)
-        self.aux_mlp = AuxiliaryEngine(self.network, self.parameters) if self.mlp is not None else None
-        self.n_aux_updates = 0
-        self.aux_metrics: Metrics = {}
+class PPGPolicy(ActorCriticPolicy):
+    """Separate policy and value networks, and an auxiliary value head on the policy's features."""
 
     def make_network(self, info: SpaceInfo, model: Any) -> nn.Module:
-        return build_network(info, model)
+        """MLPs, each behind its own encoder for images and Dict observations."""
+        policy, value = (encoder_for(info, orthogonal=model.ortho_init) for _ in range(2))
+        pair = None if policy is None or value is None else (policy, value)
+        inputs = math.prod(info.input_shape) if policy is None else policy.features
+        mlps = MLPActorCritic(inputs, info.action_size, model.shape(), continuous=info.continuous)
+        return PhasicActorCritic(mlps, pair, orthogonal=model.ortho_init)
 
-    def make_engine(self, info: SpaceInfo) -> Any:
+    def within_reach(self, info: SpaceInfo) -> bool:
         network = self.network
-        plain = type(network) is PhasicActorCritic and not network.encoded
-        return engine_for(network.heads, self.parameters, info) if plain else None
+        return type(network) is PhasicActorCritic and not network.encoded and within_reach(network.heads, info)
 
-    def ordered_parameters(self, context: Context) -> Iterable[nn.Parameter]:
+    def make_acting(self, info: SpaceInfo, *, compiled: bool) -> Acting:
+        if not compiled:
+            return TorchActing(self)
+        return EngineActing(CompiledActing(self.network.heads, self.weights.data, info), self.observer)
+
+    def ordered_parameters(self, context: PolicyContext) -> Iterable[nn.Parameter]:
         if context.model_factory is not None:
             self._check_auxiliary(context)
-        # Whoever made it: the engine takes a network of this type.
+        # A user's function may return this type too, and the engine takes it.
         own = type(self.network) is PhasicActorCritic
         return self.network.engine_parameters() if own else super().ordered_parameters(context)
 
-    def _check_auxiliary(self, context: Context) -> None:
-        """A user's network has one more method than PPO's, which is tried on two observations of zeros."""
+    def _check_auxiliary(self, context: PolicyContext) -> None:
+        """Check the `auxiliary` method of a custom network, which PPO does not need, on two observations of zeros."""
         size, info = self.distribution.param_size, context.info
         wanted = (
-            f"model={context.model.model!r}: needs a method auxiliary(obs) that gives policy parameters [B, {size}], "
+            f"model={context.model.model!r}: needs a method auxiliary(obs) that returns policy parameters [B, {size}], "
             "values [B], and the values [B] of a second head on the policy's features"
         )
         if not callable(getattr(self.network, "auxiliary", None)):
@@ -110,7 +102,72 @@ class PPG(PPO):
             raise UserError(f"{wanted}: {error}") from error
         check_shapes(wanted, found, [(2, size), (2,), (2,)])
 
-    def memories(self, rollout_rows: int) -> Mapping[str, Any]:
+
+class AuxiliaryForm(Protocol):
+    """Computes the gradients of an auxiliary phase."""
+
+    def gradient(self, obs: Array, target: Array, old: Array, beta_clone: float) -> tuple[float, ...]:
+        """Write the gradient of a minibatch to the flat buffer; returns its auxiliary loss, KL and value loss."""
+
+
+class AutogradAuxiliary:
+    """For any network on any device."""
+
+    def __init__(self, policy: ActorCriticPolicy, parameters: FlatParameters) -> None:
+        self._policy, self._parameters = policy, parameters
+
+    def gradient(self, obs: Array, target: Array, old: Array, beta_clone: float) -> tuple[float, ...]:
+        policy, tensor = self._policy, self._policy.observer.tensor
+        params, value, auxiliary = policy.network.auxiliary(policy.observer.tensors(obs))
+        targets = tensor(target)
+        kl = policy.distribution.kl(tensor(old), policy.allowed(params, obs))
+        self._parameters.zero_grad()
+        loss = ppg_auxiliary_loss(auxiliary, value, targets, kl, beta_clone)
+        loss.backward()  # type: ignore[no-untyped-call]
+        losses = (value_loss(auxiliary, targets), kl.mean(), value_loss(value, targets))
+        return tuple(torch.stack(losses).tolist())
+
+
+class EngineAuxiliary:
+    """For the default network on a CPU."""
+
+    def __init__(self, observer: Observer, engine: ActorCriticEngine, auxiliary: AuxiliaryEngine) -> None:
+        self._observer, self._engine, self._auxiliary = observer, engine, auxiliary
+
+    def gradient(self, obs: Array, target: Array, old: Array, beta_clone: float) -> tuple[float, ...]:
+        engine, inputs = self._engine, self._observer.arrays(obs)
+        outputs, auxiliary = self._auxiliary.forward(inputs)
+        auxiliary_error = kernels.value_gradient(auxiliary, target, 1.0, auxiliary)
+        kl = engine.clone_gradient(outputs, old, beta_clone, self._observer.mask(obs))
+        self._auxiliary.backward()
+        value = engine.values(inputs)
+        value_error = kernels.value_gradient(value, target, 1.0, value)
+        engine.value.backward(value[:, None])
+        return auxiliary_error, kl, value_error
+
+
+class PPG(PPO):
+    """PPO's update on every rollout, and an auxiliary phase on the latest `aux_interval` of them together."""
+
+    cfg: PPGConfig
+    policy_type = PPGPolicy
+    phase: PhaseMemory
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._info = context.info
+        self.aux_optimizer = FlatAdam(self.parameters, eps=self.cfg.adam_eps)
+        self.auxiliary: AuxiliaryForm = AutogradAuxiliary(self.policy, self.parameters)
+        if isinstance(self.form, EngineForm):
+            heads = AuxiliaryEngine(self.network, self.parameters)
+            self.auxiliary = EngineAuxiliary(self.observer, self.form.engine, heads)
+        self.n_aux_updates = 0
+        self.aux_metrics: Metrics = {}
+
+    def engine_form(self, info: SpaceInfo) -> EngineForm:
+        return EngineForm(self.policy, ActorCriticEngine(self.network.heads, info))
+
+    def memories(self, rollout_rows: int) -> Mapping[str, Part]:
         self.phase = PhaseMemory(self._info, rollout_rows * self.cfg.aux_interval)
         return {"phase": self.phase}
 
@@ -135,47 +192,22 @@ class PPG(PPO):
             order = self.batch_rng.permutation(len(target))
             for start in range(0, len(target), cfg.aux_batch_size):
                 picked = order[start : start + cfg.aux_batch_size]
-                rows.append(self._auxiliary_gradient(obs[picked], target[picked], old[picked]))
+                rows.append(self.auxiliary.gradient(obs[picked], target[picked], old[picked], cfg.beta_clone))
                 self.parameters.clip_grad_norm(cfg.max_grad_norm)
                 self.aux_optimizer.step(cfg.aux_learning_rate)
                 self.n_aux_updates += 1
-        self.parameters.zero_grad()  # a policy phase writes none to the auxiliary head
+        self.parameters.zero_grad()  # the policy phase does not overwrite the auxiliary head's gradient
         names = ("auxiliary_value_loss", "clone_kl", "phase_value_loss")
         means = dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
         return means | {"n_aux_updates": float(self.n_aux_updates)}
 
     def _outputs_in_parts(self, obs: Array) -> Array:
-        """The parameters `[N, P]` of the policy as it is before the phase."""
+        """The policy parameters `[N, P]` before the phase, computed batch by batch."""
         size = self.cfg.aux_batch_size
         self.network.eval()
         with torch.inference_mode():
-            parts = [self.network_outputs(obs[start : start + size])[0] for start in range(0, len(obs), size)]
+            parts = [self.policy.network_outputs(obs[start : start + size])[0] for start in range(0, len(obs), size)]
             return torch.cat(parts).cpu().numpy()
-
-    def _auxiliary_gradient(self, obs: Array, target: Array, old: Array) -> tuple[float, ...]:
-        """Leave the gradient of a minibatch in the flat buffer; gives its auxiliary loss, KL and value loss."""
-        if self.aux_mlp is not None:
-            return self._auxiliary_closed_form(self.aux_mlp, obs, target, old)
-        params, value, auxiliary = self.network.auxiliary(self.observer.tensors(obs))
-        targets = self.observer.tensor(target)
-        kl = self.distribution.kl(self.observer.tensor(old), self.allowed(params, obs))
-        self.differentiate(ppg_auxiliary_loss(auxiliary, value, targets, kl, self.cfg.beta_clone))
-        losses = (value_loss(auxiliary, targets), kl.mean(), value_loss(value, targets))
-        return tuple(torch.stack(losses).tolist())
-
-    def _auxiliary_closed_form(
-        self, aux_mlp: AuxiliaryEngine, obs: Array, target: Array, old: Array
-    ) -> tuple[float, ...]:
-        assert self.mlp is not None
-        inputs = self.observer.arrays(obs)
-        outputs, auxiliary = aux_mlp.forward(inputs)
-        auxiliary_error = heads.value_gradient(auxiliary, target, 1.0, auxiliary)
-        kl = self.mlp.clone_gradient(outputs, old, self.cfg.beta_clone, self.observer.mask(obs))
-        aux_mlp.backward()
-        value = self.mlp.values(inputs)
-        value_error = heads.value_gradient(value, target, 1.0, value)
-        self.mlp.value.backward(value[:, None])
-        return auxiliary_error, kl, value_error
 
     def training_state(self) -> dict[str, Any]:
         return super().training_state() | {
@@ -197,6 +229,7 @@ SPEC = AlgorithmSpec(
     config=PPGConfig,
     loop=OnPolicyLoopConfig,
     model=PPGModelConfig,
+    policy=PPGPolicy,
     build=PPG,
     capabilities=EVERY_SPACE,
 )

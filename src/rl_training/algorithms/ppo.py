@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -12,15 +12,15 @@ from rl_training.algorithms.base import AlgorithmSpec, Context, setting
 from rl_training.algorithms.on_policy import (
     EVERY_SPACE,
     ActorCriticModelConfig,
-    Batch,
+    ActorCriticPolicy,
     OnPolicyAlgorithm,
     OnPolicyConfig,
     OnPolicyLoopConfig,
 )
+from rl_training.algorithms.parts.objectives import Batch, Heads, Objective, Slopes, standardized
 from rl_training.data.rollout import Rollout
-from rl_training.models.actor_critic_engine import ActorCriticEngine
 from rl_training.models.flat import FlatAdam
-from rl_training.ops.kernels import heads
+from rl_training.ops.kernels import heads as kernels
 from rl_training.ops.policy import approximate_kl, clip_fraction, clipped_policy_loss, standardize
 from rl_training.ops.value import clipped_value_loss, explained_variance, value_loss
 from rl_training.types import Array, Metrics
@@ -51,10 +51,42 @@ def ppo_loss(
     return policy + cfg.vf_coef * value_error - cfg.ent_coef * entropy.mean(), policy
 
 
+def ppo_objective(heads: Heads[Tensor], batch: Batch[Tensor], cfg: PPOConfig) -> tuple[Tensor, Sequence[Tensor]]:
+    """The loss of a minibatch, and its parts, entropy, KL and clip fraction."""
+    log_ratio = heads.log_prob - batch.log_prob
+    if cfg.clip_range_vf is None:
+        value_error = value_loss(heads.value, batch.target)
+    else:
+        value_error = clipped_value_loss(heads.value, batch.value, batch.target, cfg.clip_range_vf)
+    advantage = standardize(batch.advantage) if cfg.normalize_advantage else batch.advantage
+    loss, policy = ppo_loss(log_ratio, advantage, heads.entropy, value_error, cfg)
+    with torch.no_grad():
+        kl, clipped = approximate_kl(log_ratio), clip_fraction(log_ratio, cfg.clip_coef)
+    return loss, (policy, value_error, heads.entropy.mean(), kl, clipped)
+
+
+def ppo_gradient(heads: Heads[Array], batch: Batch[Array], cfg: PPOConfig) -> tuple[Slopes, tuple[float, ...]]:
+    """`ppo_objective` in closed form."""
+    d_log_prob, d_value = np.empty((2, len(batch)), np.float32)
+    advantage = standardized(batch.advantage, cfg)
+    policy, kl, clipped = kernels.ppo_policy_gradient(
+        heads.log_prob, batch.log_prob, advantage, cfg.clip_coef, d_log_prob
+    )
+    if cfg.clip_range_vf is None:
+        value_error = kernels.value_gradient(heads.value, batch.target, cfg.vf_coef, d_value)
+    else:
+        value_error = kernels.clipped_value_gradient(
+            heads.value, batch.value, batch.target, cfg.clip_range_vf, cfg.vf_coef, d_value
+        )
+    seen = (float(policy), value_error, float(heads.entropy.mean()), float(kl), float(clipped))
+    return Slopes(d_log_prob, -cfg.ent_coef / len(batch), d_value), seen
+
+
 class PPO(OnPolicyAlgorithm):
-    """Several epochs of minibatch steps on each rollout, kept near the policy that gathered it."""
+    """Several epochs of minibatch steps on each rollout, kept close to the policy that collected it."""
 
     cfg: PPOConfig
+    objective = Objective(ppo_objective, ppo_gradient)
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -66,9 +98,9 @@ class PPO(OnPolicyAlgorithm):
         rows: list[tuple[float, ...]] = []
         norms: list[float] = []
         for mini in self.minibatches(data):
-            seen = self._gradient(mini)
+            seen = self.gradient(mini)
             rows.append(seen)
-            # Looked at before the step: the update that would leave the trust region is not made.
+            # Checked before the step, so that an update that would leave the trust region is not made.
             if cfg.target_kl is not None and seen[3] > 1.5 * cfg.target_kl:
                 break
             norms.append(self.descend(cfg.max_grad_norm))
@@ -81,49 +113,13 @@ class PPO(OnPolicyAlgorithm):
         }
 
     def minibatches(self, data: Batch[Array]) -> Iterator[Batch[Array]]:
-        """All minibatches of an update, epoch after epoch, each in an order of its own."""
+        """All minibatches of an update, epoch after epoch; each epoch is shuffled anew."""
         size = self.cfg.batch_size
         for _ in range(self.cfg.n_epochs):
             order = self.batch_rng.permutation(len(data))
             shuffled = data.map(lambda column: column.take(order, axis=0))  # noqa: B023
             for start in range(0, len(data), size):
                 yield shuffled.map(lambda column: column[start : start + size])  # noqa: B023
-
-    def _gradient(self, mini: Batch[Array]) -> tuple[float, ...]:
-        """Leave the gradient of a minibatch in the flat buffer; gives its losses, entropy, KL and clip fraction."""
-        return self._autograd(mini) if self.mlp is None else self._closed_form(self.mlp, mini)
-
-    def _autograd(self, mini: Batch[Array]) -> tuple[float, ...]:
-        cfg, data = self.cfg, self.tensors(mini)
-        params, value = self.network_outputs(mini.obs)
-        log_ratio = self.distribution.log_prob(params, data.action) - data.log_prob
-        entropy = self.distribution.entropy(params)
-        if cfg.clip_range_vf is None:
-            value_error = value_loss(value, data.target)
-        else:
-            value_error = clipped_value_loss(value, data.value, data.target, cfg.clip_range_vf)
-        advantage = standardize(data.advantage) if cfg.normalize_advantage else data.advantage
-        loss, policy = ppo_loss(log_ratio, advantage, entropy, value_error, cfg)
-        self.differentiate(loss)
-        with torch.no_grad():
-            kl, clipped = approximate_kl(log_ratio), clip_fraction(log_ratio, cfg.clip_coef)
-            return tuple(torch.stack([policy, value_error, entropy.mean(), kl, clipped]).tolist())
-
-    def _closed_form(self, mlp: ActorCriticEngine, mini: Batch[Array]) -> tuple[float, ...]:
-        cfg = self.cfg
-        log_prob, entropy, value = self.evaluate(mini)
-        d_log_prob, d_value = np.empty((2, len(mini)), np.float32)
-        advantage = self.standardized(mini.advantage)
-        policy, kl, clipped = heads.ppo_policy_gradient(log_prob, mini.log_prob, advantage, cfg.clip_coef, d_log_prob)
-        if cfg.clip_range_vf is None:
-            value_error = heads.value_gradient(value, mini.target, cfg.vf_coef, d_value)
-        else:
-            value_error = heads.clipped_value_gradient(
-                value, mini.value, mini.target, cfg.clip_range_vf, cfg.vf_coef, d_value
-            )
-        mean_entropy = float(entropy.mean())
-        mlp.backward(d_log_prob, -cfg.ent_coef / len(mini), d_value)
-        return float(policy), value_error, mean_entropy, float(kl), float(clipped)
 
 
 SPEC = AlgorithmSpec(
@@ -133,6 +129,7 @@ SPEC = AlgorithmSpec(
     config=PPOConfig,
     loop=OnPolicyLoopConfig,
     model=ActorCriticModelConfig,
+    policy=ActorCriticPolicy,
     build=PPO,
     capabilities=EVERY_SPACE,
 )

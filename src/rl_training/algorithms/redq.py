@@ -1,12 +1,12 @@
-"""Randomized ensembled double Q-learning (Chen et al. 2021): many updates per step, kept from overestimating."""
+"""Randomized ensembled double Q-learning (Chen et al. 2021): many updates per step without overestimation."""
 
 from __future__ import annotations
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, setting
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyLoopConfig
-from rl_training.algorithms.parts.critics import MEAN
+from rl_training.algorithms.parts.autograd import MEAN
 from rl_training.algorithms.parts.networks import EnsembleModelConfig
-from rl_training.algorithms.parts.soft_actor_critic import SoftActorCritic, SoftConfig
+from rl_training.algorithms.sac import SAC, SACConfig, Variant, soft_policy
 from rl_training.ops.value import td_target
 from rl_training.types import Array, Capabilities, UserError
 
@@ -25,17 +25,15 @@ class REDQModelConfig(EnsembleModelConfig):
     n_critics: int = setting(10, "Critics in the ensemble.", ge=1, probe=5)
 
 
-class REDQConfig(SoftConfig):
+class REDQConfig(SACConfig):
     """Critics: r + gamma (min over a random subset of Q'(s', a') - ent_coef log pi). Actor: maximise the mean Q."""
 
-    subset_size: int = setting(
-        2, "Critics, drawn anew for each update, whose least value is the target.", ge=1, probe=1
-    )
-    policy_delay: int = setting(20, "Updates of the critics for each of the actor.", ge=1, probe=3)
+    subset_size: int = setting(2, "Critics whose least value is the target; drawn anew for each update.", ge=1, probe=1)
+    policy_delay: int = setting(20, "Critic updates per update of the actor.", ge=1, probe=3)
 
 
-def redq_goal(agent: SoftActorCritic, mini: Minibatch, next_action: Array, entropy_cost: Array) -> Array:
-    """The least value of a random subset of the critics (algorithm 1, line 9)."""
+def redq_target(agent: SAC, mini: Minibatch, next_action: Array, entropy_cost: Array) -> Array:
+    """The least value of a random subset of the target critics (algorithm 1, line 9)."""
     cfg = agent.cfg
     assert isinstance(cfg, REDQConfig)
     members = agent.batch_rng.choice(agent.critics.count, cfg.subset_size, replace=False)
@@ -43,9 +41,12 @@ def redq_goal(agent: SoftActorCritic, mini: Minibatch, next_action: Array, entro
     return td_target(mini.reward, mini.discount, mini.terminated, least - entropy_cost)
 
 
-def build_redq(context: Context) -> SoftActorCritic:
-    """A soft actor-critic whose critics outnumber those that a target asks."""
-    agent = SoftActorCritic(context, goal=redq_goal, reduction=MEAN, policy_delay=lambda cfg: int(cfg.policy_delay))
+_VARIANT = Variant(target=redq_target, reduction=MEAN, policy_delay=lambda cfg: int(cfg.policy_delay))
+
+
+def build_redq(context: Context) -> SAC:
+    """A soft actor-critic whose targets use a random subset of its critics."""
+    agent = SAC(context, _VARIANT)
     cfg = agent.cfg
     assert isinstance(cfg, REDQConfig)
     if cfg.subset_size > agent.critics.count:
@@ -60,6 +61,7 @@ SPEC = AlgorithmSpec(
     config=REDQConfig,
     loop=REDQLoopConfig,
     model=REDQModelConfig,
+    policy=soft_policy,
     build=build_redq,
     capabilities=Capabilities(observations=("vector", "image", "dict"), actions=("continuous",)),
 )

@@ -7,25 +7,21 @@ from functools import partial
 import numpy as np
 
 from rl_training.algorithms.base import AlgorithmSpec, setting
+from rl_training.algorithms.ddpg import DDPG, DDPGConfig, DeterministicModelConfig, Variant, deterministic_policy
 from rl_training.algorithms.off_policy import OffPolicyLoopConfig
-from rl_training.algorithms.parts.deterministic_actor_critic import (
-    DeterministicActorCritic,
-    DeterministicConfig,
-    DeterministicModelConfig,
-)
 from rl_training.types import Array, Capabilities
 
 
-class TD3Config(DeterministicConfig):
+class TD3Config(DDPGConfig):
     """Critics: r + gamma min Q'(s', pi'(s') + clipped noise). Actor, every other update: maximise Q_1(s, pi(s))."""
 
-    policy_delay: int = setting(2, "Updates of the critics for each of the actor and the targets.", ge=1, probe=1)
+    policy_delay: int = setting(2, "Critic updates per update of the actor and the target networks.", ge=1, probe=1)
     target_policy_noise: float = setting(0.2, "Deviation of the noise on target actions.", ge=0.0, probe=1.0)
     target_noise_clip: float = setting(0.5, "Noise on target actions stays within this.", ge=0.0, probe=0.01)
 
 
-def smoothed(agent: DeterministicActorCritic, action: Array) -> Array:
-    """Target actions with clipped noise, so that no sharp peak of a critic is believed (eq. 14)."""
+def smoothed(agent: DDPG, action: Array) -> Array:
+    """Target actions with clipped noise, which smooths narrow peaks of the critics (eq. 14)."""
     cfg = agent.cfg
     assert isinstance(cfg, TD3Config)
     noise = cfg.target_policy_noise * agent.batch_rng.standard_normal(action.shape, dtype=np.float32)
@@ -40,6 +36,7 @@ SPEC = AlgorithmSpec(
     config=TD3Config,
     loop=OffPolicyLoopConfig,
     model=DeterministicModelConfig,
-    build=partial(DeterministicActorCritic, smooth=smoothed, policy_delay=lambda cfg: int(cfg.policy_delay)),
+    policy=deterministic_policy,
+    build=partial(DDPG, variant=Variant(smooth=smoothed, policy_delay=lambda cfg: int(cfg.policy_delay))),
     capabilities=Capabilities(observations=("vector", "image", "dict"), actions=("continuous",)),
 )

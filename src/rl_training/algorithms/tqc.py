@@ -1,31 +1,34 @@
-"""Truncated quantile critics (Kuznetsov et al. 2020): distributions of the return, cut off at their top."""
+"""Truncated quantile critics (Kuznetsov et al. 2020): return distributions without their highest quantiles."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, setting
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyLoopConfig
-from rl_training.algorithms.parts.critics import MEAN
+from rl_training.algorithms.parts.autograd import MEAN, CriticLoss
 from rl_training.algorithms.parts.networks import EnsembleModelConfig
-from rl_training.algorithms.parts.soft_actor_critic import SoftActorCritic, SoftConfig
-from rl_training.ops.value import td_target
+from rl_training.algorithms.sac import SAC, SACConfig, Variant, soft_policy
+from rl_training.ops.kernels.td import quantile_huber_gradient
+from rl_training.ops.value import quantile_huber_loss, td_target
 from rl_training.types import Array, Capabilities, UserError
 
 
 class TQCModelConfig(EnsembleModelConfig):
-    """An actor and several critics that give quantiles."""
+    """An actor and several critics that return quantiles."""
 
-    n_quantiles: int = setting(25, "Quantiles that each critic gives.", ge=1, probe=5)
+    n_quantiles: int = setting(25, "Number of quantiles of each critic.", ge=1, probe=5)
 
 
-class TQCConfig(SoftConfig):
+class TQCConfig(SACConfig):
     """Critics: quantile regression on the lowest of all quantiles of r + gamma (Z'(s', a') - ent_coef log pi)."""
 
     top_quantiles_to_drop: int = setting(2, "Highest quantiles that are left out, for each critic.", ge=0, probe=0)
 
 
-def tqc_goal(agent: SoftActorCritic, mini: Minibatch, next_action: Array, entropy_cost: Array) -> Array:
+def tqc_target(agent: SAC, mini: Minibatch, next_action: Array, entropy_cost: Array) -> Array:
     """The lowest quantiles of all critics pooled, as samples `[B, M]` of the target (eq. 10)."""
     cfg = agent.cfg
     assert isinstance(cfg, TQCConfig)
@@ -36,8 +39,21 @@ def tqc_goal(agent: SoftActorCritic, mini: Minibatch, next_action: Array, entrop
     return td_target(reward, discount, terminated, kept - entropy_cost[:, None])
 
 
-def build_tqc(context: Context) -> SoftActorCritic:
-    """A soft actor-critic whose critics give quantiles."""
+def _quantile_gradient(quantiles: Array, target: Array, d_quantiles: Array) -> float:
+    loss: float = quantile_huber_gradient(quantiles, target, d_quantiles)[0]
+    return loss
+
+
+_VARIANT = Variant(
+    target=tqc_target,
+    critic_loss=CriticLoss(quantile_huber_loss, _quantile_gradient),
+    reduction=MEAN,
+    n_quantiles=lambda model: int(model.n_quantiles),
+)
+
+
+def build_tqc(context: Context) -> SAC:
+    """A soft actor-critic whose critics return quantiles."""
     cfg, model = context.config, context.model
     assert isinstance(cfg, TQCConfig)
     assert isinstance(model, TQCModelConfig)
@@ -45,7 +61,7 @@ def build_tqc(context: Context) -> SoftActorCritic:
         raise UserError(
             f"top_quantiles_to_drop={cfg.top_quantiles_to_drop}: must be below n_quantiles={model.n_quantiles}"
         )
-    return SoftActorCritic(context, goal=tqc_goal, reduction=MEAN, n_quantiles=model.n_quantiles)
+    return SAC(context, _VARIANT)
 
 
 SPEC = AlgorithmSpec(
@@ -55,6 +71,7 @@ SPEC = AlgorithmSpec(
     config=TQCConfig,
     loop=OffPolicyLoopConfig,
     model=TQCModelConfig,
+    policy=partial(soft_policy, variant=_VARIANT),
     build=build_tqc,
     capabilities=Capabilities(observations=("vector", "image", "dict"), actions=("continuous",)),
 )

@@ -1,4 +1,4 @@
-"""Agents in the manner that users of Stable-Baselines3 know: `PPO("CartPole-v1").learn(100_000)`."""
+"""Agents with an interface like that of Stable-Baselines3: `PPO("CartPole-v1").learn(100_000)`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Env = str | Callable[..., Any] | gym.Env[Any, Any]
 
 
 class Agent:
-    """A policy, what it is trained with, and what it has learned so far.
+    """An algorithm with its policy, its environments and its training state.
 
     `env` is a Gymnasium id, a function that makes an environment, or an environment made by `gymnasium.make`. All
     other settings are those of the config (`rl-training describe ppo` lists them). Nothing is written to disk unless
@@ -45,10 +45,10 @@ class Agent:
         if misplaced:
             name = type(self).__name__
             raise UserError(
-                f"{name}({env!r}, {misplaced[0]!r}, ...): takes the environment alone, and all settings by name, as in "
-                f"{name}('CartPole-v1', seed=1); there is no policy to name: hidden_sizes and model say what it is"
+                f"{name}({env!r}, {misplaced[0]!r}, ...): takes only the environment by position, and all settings by "
+                f"name, as in {name}('CartPole-v1', seed=1); there is no policy argument: use hidden_sizes and model"
             )
-        env_settings, factory = _understand(env)
+        env_settings, factory = _parse_env(env)
         self._writes = "output_dir" in settings
         given = {"algo": self.algo} | env_settings | settings
         self._adopt(build(load_config(given), env_factory=factory))
@@ -60,10 +60,10 @@ class Agent:
         self._fresh = False
         self._result: TrainResult | None = None
         self._scale = ActionScaler(run.info, np.dtype(run.action_dtype))
-        # What the package brings draws from the run's streams alone; of the user's own nobody knows, so it is guarded.
+        # The package draws from the run's streams only. User code may draw from the global ones, so it is guarded.
         known = run.config.model.model == "auto" and run.config.run.algo in REGISTRY
         self._guarded: Callable[[], AbstractContextManager[None]] = nullcontext if known else untouched
-        self._prediction_rng = np.random.PCG64(seeded(run.config.run.seed, "prediction")).state
+        self._prediction_rng = np.random.Generator(np.random.PCG64(seeded(run.config.run.seed, "prediction")))
 
     @property
     def config(self) -> Config:
@@ -81,7 +81,7 @@ class Agent:
 
     @property
     def result(self) -> TrainResult | None:
-        """What the latest `learn` came to."""
+        """The result of the latest `learn`."""
         return self._result
 
     def learn(
@@ -93,7 +93,7 @@ class Agent:
     ) -> A:
         """Train for this many more steps.
 
-        Schedules run over the first call; a later one goes on with their end values, unless `stretch_schedules` is set.
+        Schedules span the first call; later calls keep their end values, unless `stretch_schedules` is set.
         """
         run = self._run
         given = [callback] if isinstance(callback, Callback) else callback
@@ -103,10 +103,10 @@ class Agent:
         if self._fresh or run.config.run.stretch_schedules:
             run.schedules.horizon = target
         if self._writes and run.folder is None:
-            run.open_folder()
+            run.archive.open(run)
         self._fresh = False
         run.lift_stop()
-        with run.joined_by(extra):
+        with run.callbacks.joined_by(extra):
             self._result = run_training(run)
         return self
 
@@ -119,31 +119,28 @@ class Agent:
         *,
         action_masks: Array | Sequence[Any] | None = None,
     ) -> tuple[Array, Any]:
-        """Actions in the environment's own units, for one observation or a batch; and the policy's next state.
+        """Return actions in the environment's units, for one observation or a batch, and the policy's next state.
 
-        A recurrent policy remembers by its state: give it back with the next observation, and say by `episode_start`
-        where that is the first of an episode. Without a state all of them are.
+        A recurrent policy needs its state: pass it with the next observation, and mark in `episode_start` the
+        observations that are the first of an episode. Without a state, all of them are.
         """
         rows, single = policy_rows(obs, action_masks, self._run.info)
         check_state(state, len(rows))
+        policy = self._run.algorithm.policy
+        carry = policy.initial_carry(len(rows)) if state is None else state
         if episode_start is not None:
-            state = self._run.algorithm.begin_episodes(state, start_mask(episode_start, len(rows)))
-        stream = self._run.streams["policy"].bit_generator
-        training, stream.state = stream.state, self._prediction_rng
-        try:
-            with self._guarded():
-                act = self._run.algorithm.act(rows, state, explore=not deterministic)
-        finally:
-            self._prediction_rng, stream.state = stream.state, training
+            carry = policy.begin_episodes(carry, start_mask(episode_start, len(rows)))
+        with self._guarded():
+            act = policy.act(rows, carry, explore=not deterministic, rng=self._prediction_rng)
         action = self._scale(act.action)
         return (action[0] if single else action), act.carry
 
     def evaluate(self, num_episodes: int = 100) -> Evaluation:
-        """Play episodes with the best known actions, on seeds that are the same in every evaluation."""
+        """Play episodes with greedy actions, on seeds that are the same in every evaluation."""
         return self._run.evaluate(num_episodes)
 
     def save(self, path: str | Path) -> Path:
-        """Write everything to a folder, from which `load` goes on exactly."""
+        """Write the whole training state to a folder, from which `load` continues exactly."""
         path = Path(path)
         if path.exists() and not (path / "meta.json").is_file():
             raise UserError(f"path={str(path)!r}: exists and is not a checkpoint; choose another")
@@ -154,8 +151,8 @@ class Agent:
 
     @classmethod
     def load(cls: type[A], path: str | Path, env: Env | None = None, **settings: Any) -> A:
-        """The agent that was saved at a path, or the latest of a run's folder; it can predict and go on learning."""
-        factory = None if env is None else _understand(env)[1]
+        """Load the agent saved at a path, or the latest of a run's folder; it can predict and continue training."""
+        factory = None if env is None else _parse_env(env)[1]
         if isinstance(env, str):
             settings["env_id"] = env
         run, _ = restore(path, env_factory=factory, **settings)
@@ -172,20 +169,22 @@ class Agent:
         self._run.close()
 
 
-def _understand(env: Env) -> tuple[dict[str, Any], EnvFactory | None]:
-    """The settings that name an environment, and the function that makes it where no name does."""
+def _parse_env(env: Env) -> tuple[dict[str, Any], EnvFactory | None]:
+    """Return the settings that name an environment, and the function that makes it if no name does."""
     if isinstance(env, str):
         return {"env_id": env}, None
     if isinstance(env, gym.Env):
         spec = env.spec
         if spec is None:
             raise UserError(
-                f"env={env!r}: pass an id, or a function that makes it: training needs several of them and evaluation "
-                "its own"
+                f"env={env!r}: pass an id, or a function that makes it: training and evaluation need several "
+                "environments"
             )
         registered = gym.registry.get(spec.id)
         lost_limit = spec.max_episode_steps is None and registered is not None and registered.max_episode_steps
-        if registered is None or spec.additional_wrappers or lost_limit:  # its id alone would make another one
+        if (
+            registered is None or spec.additional_wrappers or lost_limit
+        ):  # its id alone would make a different environment
             return {"env_id": f"custom {spec.id}"}, lambda: gym.make(spec)
         own_limit = spec.max_episode_steps != registered.max_episode_steps
         limit = {"time_limit": spec.max_episode_steps} if own_limit else {}
@@ -193,7 +192,7 @@ def _understand(env: Env) -> tuple[dict[str, Any], EnvFactory | None]:
     if not callable(env):
         raise UserError(f"env={env!r}: must be a Gymnasium id, a function that makes an environment, or an environment")
     name = reference_to(env)
-    if name is None:  # what only looks like a name would make another environment, or none, when it is loaded
+    if name is None:  # a name that does not lead back to `env` would load another environment, or none
         name = f"custom {getattr(env, '__module__', 'object')}:{getattr(env, '__qualname__', type(env).__name__)}"
     return {"env_id": name}, env
 
@@ -223,7 +222,7 @@ class PPG(Agent):
 
 
 class RecurrentPPO(Agent):
-    """Proximal policy optimisation with a memory: an LSTM or a GRU."""
+    """Recurrent proximal policy optimisation: an LSTM or a GRU."""
 
     algo = "recurrent_ppo"
 

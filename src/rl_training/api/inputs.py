@@ -1,4 +1,4 @@
-"""What a caller of `predict` gives: observations, masks and a policy's state, checked and as a policy takes them."""
+"""Checks and converts the arguments of `predict`: observations, action masks and a policy's state."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rl_training.types import Array, ObsPart, SpaceInfo, UserError
 
 
 def policy_rows(obs: Any, masks: Any, info: SpaceInfo) -> tuple[Array, bool]:
-    """Observations as a policy takes them `[B, ...]`, and whether there was only one."""
+    """Return observations as a policy's batch `[B, ...]`, and whether there was only one."""
     if isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], Mapping):
-        raise UserError("obs: is what reset gives, an observation and its info; pass the first of the two")
+        raise UserError("obs: is what reset returns, an observation and its info; pass the first of the two")
     parts = info.parts or (ObsPart("", info.obs_shape, info.obs_dtype),)
     entries = obs if isinstance(obs, Mapping) else {"": _one_hot(obs, info.obs_choices)}
     if entries.keys() != {part.name for part in parts}:
@@ -42,9 +42,9 @@ def policy_rows(obs: Any, masks: Any, info: SpaceInfo) -> tuple[Array, bool]:
 
 
 def check_state(state: Any, count: int) -> None:
-    """A state is of the batch that it came from: what has rows in it has as many as there are observations.
+    """Check that a state fits the batch: its arrays have one row per observation, and finite numbers.
 
-    Its numbers are finite. A list is numbers, which a policy that has a state makes an array of.
+    A list is not checked here; a policy that has a state converts it to an array.
     """
     if isinstance(state, Mapping):
         state = tuple(state.values())
@@ -55,7 +55,7 @@ def check_state(state: Any, count: int) -> None:
     shape: Sequence[int] = getattr(state, "shape", ())
     if len(shape) and shape[0] != count:
         raise UserError(
-            f"state: is that of {shape[0]} observations, but there are {count} now; give None to start anew"
+            f"state: belongs to {shape[0]} observations, but {count} are given; pass None to start new episodes"
         )
     if isinstance(state, np.ndarray) and state.dtype.kind == "f" and not np.isfinite(state).all():
         raise UserError("state: has numbers that are not finite")
@@ -86,7 +86,7 @@ def _allowed(masks: Any, count: int, info: SpaceInfo) -> list[Array] | list[None
         return [None] * count
     if not info.mask_size:
         raise UserError(
-            "action_masks: the agent was trained without masks: its environment gives no info['action_mask']"
+            "action_masks: the agent was trained without masks: its environment returns no info['action_mask']"
         )
     rows = [flat_mask(masks)] if count == 1 else [flat_mask(mask) for mask in masks]
     sizes = [row.size for row in rows]
@@ -99,7 +99,7 @@ def _allowed(masks: Any, count: int, info: SpaceInfo) -> list[Array] | list[None
 
 
 def _one_hot(obs: Any, choices: tuple[int, int] | None) -> Any:
-    """What the policy sees of the numbers of a Discrete space; anything else passes through."""
+    """One-hot rows for the values of a Discrete space; anything else is returned as it is."""
     if choices is None:
         return obs
     numbers = np.asarray(obs)
@@ -107,7 +107,7 @@ def _one_hot(obs: Any, choices: tuple[int, int] | None) -> Any:
         return numbers
     first, count = choices
     if numbers.shape == (count,) and numbers.min() == 0 and numbers.sum() == 1:
-        return numbers  # it is one already
+        return numbers  # already one-hot
     if ((numbers < first) | (numbers >= first + count)).any():
         raise UserError(f"obs={obs!r}: must be from {first} to {first + count - 1}")
     rows: Array = np.eye(count, dtype=np.float32)[numbers - first]

@@ -1,1 +1,1 @@
-"""Memories of what happened; they know steps, not algorithms."""
+"""Rollouts, replay buffers and datasets; they depend on steps, not on algorithms."""

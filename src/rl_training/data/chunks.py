@@ -1,10 +1,10 @@
-"""Large arrays that are saved piece by piece, so that saving again costs only what has changed."""
+"""Large arrays that are saved in chunks, so that saving again writes only the chunks that have changed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from rl_training.types import Array
 
 
 class FileStamp(NamedTuple):
-    """What tells a file from another that is put in its place."""
+    """Identifies a file, to notice that it has been replaced by another."""
 
     size: int
     inode: int
@@ -20,7 +20,7 @@ class FileStamp(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The folder that holds the chunks of an array, the versions that they have there, and the stamps of the files."""
+    """The folder with an array's saved chunks, their versions there, and the stamps of the files."""
 
     folder: Path
     versions: Array
@@ -28,11 +28,11 @@ class Written(NamedTuple):
 
 
 class ChunkedArray:
-    """One array `data` `[rows, *shape]` that knows which of its chunks of rows have changed.
+    """One array `data` `[rows, *shape]` that tracks which of its chunks of rows have changed.
 
-    Whoever writes into `data` says so with `touch` or `touch_rows`. `versions` counts the changes of every chunk;
-    rows from `used` on have never been written, so their memory is not taken and they are not saved. `written` says
-    where the chunks are on disk, if they are, and at which versions.
+    Code that writes into `data` must call `touch` or `touch_rows`. `versions` counts the changes of every chunk; rows
+    from `used` on have never been written, so they take no memory and are not saved. `written` says where the chunks
+    are on disk and at which versions, or is None.
     """
 
     def __init__(self, rows: int, shape: tuple[int, ...], dtype: str, *, chunk_bytes: int = 8 << 20) -> None:
@@ -59,12 +59,12 @@ class ChunkedArray:
             self.used = max(self.used, int(index.max()) + 1)
 
     def chunks(self) -> list[Array]:
-        """Views of the chunks that have been used, in order; the last one ends where the use ends."""
+        """Views of the used chunks, in order; the last one ends at row `used`."""
         starts = range(0, self.used, self.chunk_rows)
         return [self.data[start : min(start + self.chunk_rows, self.used)] for start in starts]
 
     def load(self, chunks: Sequence[Array]) -> None:
-        """Take over what `chunks` gave; a ValueError says what does not fit."""
+        """Load what `chunks` returned; raises a ValueError if it does not fit."""
         sizes = [chunk.shape[0] for chunk in chunks]
         if any(size != self.chunk_rows for size in sizes[:-1]) or (sizes and not 0 < sizes[-1] <= self.chunk_rows):
             raise ValueError(f"chunks of {sizes} rows do not fit chunks of {self.chunk_rows}")
@@ -81,3 +81,17 @@ class ChunkedArray:
         self.data[stop : self.used] = 0
         self.used = stop
         self.versions += 1
+
+
+class Part(Protocol):
+    """A part of a loop with a state to save: plain data, and large arrays, which are saved in chunks."""
+
+    @property
+    def arrays(self) -> Mapping[str, ChunkedArray]:
+        """The large arrays, by name."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything else."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what `state_dict` returned; the arrays have been loaded before."""

@@ -11,10 +11,9 @@ from rl_training.types import Array
 
 
 class Columns:
-    """Where each column lies in a row; reading and writing go through views.
+    """The place of each column in a row; reading and writing go through views.
 
-    `kinds` gives the shape and dtype of every column, in order. Every column and every row begin at an address that
-    suits its numbers.
+    `kinds` holds the shape and dtype of every column, in order. Every column and every row are aligned.
     """
 
     def __init__(self, kinds: Mapping[str, tuple[tuple[int, ...], str]]) -> None:

@@ -1,4 +1,4 @@
-"""The datasets that come with the package; `examples/make_*.py` make them again."""
+"""The datasets that come with the package; `examples/make_*.py` regenerate them."""
 
 from __future__ import annotations
 

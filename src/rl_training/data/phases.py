@@ -1,4 +1,4 @@
-"""What an auxiliary phase learns from."""
+"""The buffer of PPG's auxiliary phase."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rl_training.types import Array, SpaceInfo
 
 
 class PhaseMemory:
-    """The observations and value targets of several rollouts, kept until they have been learned from once more."""
+    """Stores the observations and value targets of several rollouts until the auxiliary phase has used them."""
 
     def __init__(self, info: SpaceInfo, capacity: int) -> None:
-        self.memory = {
+        self.arrays = {
             "obs": ChunkedArray(capacity, info.obs_shape, info.obs_dtype),
             "target": ChunkedArray(capacity, (), "float32"),
         }
@@ -25,25 +25,25 @@ class PhaseMemory:
 
     @property
     def obs(self) -> Array:
-        return self.memory["obs"].data[: self._rows]
+        return self.arrays["obs"].data[: self._rows]
 
     @property
     def target(self) -> Array:
-        return self.memory["target"].data[: self._rows]
+        return self.arrays["target"].data[: self._rows]
 
     def add(self, obs: Array, target: Array) -> None:
-        """Keep another rollout's `[N, ...]`."""
+        """Add a rollout's observations and targets `[N, ...]`."""
         start, stop = self._rows, self._rows + len(target)
         for name, rows in (("obs", obs), ("target", target)):
-            self.memory[name].data[start:stop] = rows
-            self.memory[name].touch(start, stop)
+            self.arrays[name].data[start:stop] = rows
+            self.arrays[name].touch(start, stop)
         self._rows = stop
         self.rollouts += 1
 
     def clear(self) -> None:
-        """Forget them: a checkpoint holds no rows that nothing is learned from any more."""
+        """Remove all rows, so that a checkpoint does not save rows that are no longer used."""
         self._rows = self.rollouts = 0
-        for array in self.memory.values():
+        for array in self.arrays.values():
             array.used = 0
 
     def state_dict(self) -> dict[str, Any]:

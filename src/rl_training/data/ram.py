@@ -1,4 +1,4 @@
-"""How much memory there is, and sizes in words."""
+"""Available RAM, and byte counts as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def readable(size: float) -> str:
-    """A number of bytes, as people say it."""
+    """A number of bytes as text with a unit, such as 1.5 GiB."""
     if size < 1024:
         return f"{size:.0f} bytes"
     power = 1 if size < 1024**2 else 2 if size < 1024**3 else 3
@@ -17,7 +17,7 @@ def readable(size: float) -> str:
 
 
 def available_memory() -> int | None:
-    """The bytes that can still be taken without swapping, or None where that cannot be known."""
+    """The bytes of RAM that can still be allocated without swapping, or None if that is unknown."""
     known = [size for size in (_of_machine(), _of_container()) if size is not None]
     return max(0, min(known)) if known else None
 
@@ -35,7 +35,7 @@ def _of_machine() -> int | None:
 
 
 def _of_container() -> int | None:
-    """What the narrowest limit around this process leaves (control groups, version 2)."""
+    """The RAM left by the tightest limit on this process (control groups, version 2)."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -49,7 +49,7 @@ def _left_in(group: Path) -> int | None:
     try:
         limit = int((group / "memory.max").read_text())
         used = int((group / "memory.current").read_text())
-        # Files that were read or written lately count as used, but are dropped when memory is wanted.
+        # The page cache counts as used, but is freed when memory is needed.
         statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         return limit - used + int(statistics.get("inactive_file", 0))
     except (OSError, ValueError):  # no such group, or "max": no limit

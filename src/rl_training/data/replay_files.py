@@ -1,4 +1,4 @@
-"""A memory as a folder of its own: raw bytes, and a description in JSON. Nothing in it is executed."""
+"""A replay buffer saved as a folder: raw bytes, and a description in JSON. Nothing in it is executed."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _FORMAT = 1
 _DESCRIPTION = "replay.json"
 
 
-def write_folder(folder: str | Path, description: Mapping[str, Any], memory: Mapping[str, ChunkedArray]) -> Path:
+def write_folder(folder: str | Path, description: Mapping[str, Any], arrays: Mapping[str, ChunkedArray]) -> Path:
     """Write under a draft name, then rename: the folder appears whole or not at all."""
     folder = Path(folder)
     if folder.exists():
-        raise UserError(f"{str(folder)!r}: is already there; give another name, or remove it")
+        raise UserError(f"{str(folder)!r}: already exists; give another name, or remove it")
     draft = folder.with_name(f".draft-{folder.name}-{os.getpid()}")
     try:
         draft.mkdir(parents=True)
-        sums: dict[str, list[int]] = {name: [] for name in memory}
-        for name, array in memory.items():
+        sums: dict[str, list[int]] = {name: [] for name in arrays}
+        for name, array in arrays.items():
             for number, chunk in enumerate(array.chunks()):
                 _write(draft / f"{name}_{number:05d}.bin", chunk.data)
                 sums[name].append(zlib.crc32(chunk.data))
@@ -50,7 +50,7 @@ def _write(file: Path, content: Any) -> None:
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """What `write_folder` was given, with the checksums; a ValueError says what is wrong with it."""
+    """The description that `write_folder` wrote, with the checksums; raises a ValueError if it is not valid."""
     content = json.loads((folder / _DESCRIPTION).read_text())
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise ValueError(f"{_DESCRIPTION} is not of format {_FORMAT}")
@@ -58,15 +58,15 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 
 def read_info(plain: Mapping[str, Any]) -> SpaceInfo:
-    """The spaces that `SpaceInfo.to_dict` described and JSON kept."""
+    """The SpaceInfo of a dictionary from `SpaceInfo.to_dict` that went through JSON."""
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
     values["parts"] = tuple(ObsPart(part["name"], tuple(part["shape"]), part["dtype"]) for part in plain["parts"])
     return SpaceInfo(**values)
 
 
-def read_memory(folder: Path, description: Mapping[str, Any], memory: Mapping[str, ChunkedArray]) -> None:
-    """Fill a memory from the files of a folder; a ValueError says which of them is damaged."""
-    for name, array in memory.items():
+def load_arrays(folder: Path, description: Mapping[str, Any], arrays: Mapping[str, ChunkedArray]) -> None:
+    """Fill arrays from the files of a folder; raises a ValueError that names a damaged file."""
+    for name, array in arrays.items():
         sums = description["checksums"][name]
         array.load([_read(folder / f"{name}_{number:05d}.bin", total, array) for number, total in enumerate(sums)])
 

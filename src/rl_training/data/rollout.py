@@ -1,20 +1,20 @@
-"""The fixed-length memory of the on-policy loop."""
+"""The rollout buffer of the on-policy algorithms."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from rl_training.types import Act, Array, SpaceInfo, Step
+from rl_training.types import Array, Records, SpaceInfo, Step
 
 
 class Rollout:
-    """`n_steps` steps of every environment, `[T, B]`, overwritten by each collection.
+    """`n_steps` steps of every environment, `[T, B]`, with the policy's records; overwritten by each collection.
 
-    Observations are kept once: a step's successor is the next row's observation, except where an episode was
-    truncated and after the last row. Those few successors are what `bootstrap_obs` holds.
+    Observations are stored once: a step's successor is the next row's observation, except where an episode was
+    truncated and after the last row. `bootstrap_obs` holds those few successors.
     """
 
-    def __init__(self, n_steps: int, num_envs: int, info: SpaceInfo) -> None:
+    def __init__(self, n_steps: int, num_envs: int, info: SpaceInfo, records: Records) -> None:
         shape = (n_steps, num_envs)
         action_shape, action_dtype = info.stored_action
         self.obs = np.zeros(shape + info.obs_shape, dtype=info.obs_dtype)
@@ -23,7 +23,7 @@ class Rollout:
         self.terminated = np.zeros(shape, np.bool_)
         self.truncated = np.zeros(shape, np.bool_)
         self.real = np.zeros(shape, np.bool_)
-        self.extras: dict[str, Array] = {}
+        self.records = {name: np.zeros(shape + kind.shape, kind.dtype) for name, kind in records.items()}
         self.last_obs = np.zeros((num_envs, *info.obs_shape), dtype=info.obs_dtype)
         self._truncations: list[tuple[int, int, Array]] = []
         self._row = 0
@@ -35,7 +35,7 @@ class Rollout:
 
     @property
     def starts(self) -> Array:
-        """Where a row does not follow from the one before: an episode begins, or a reset made it."""
+        """Where a row does not follow from the one before: an episode begins, or the environment was reset."""
         starts = np.zeros_like(self.real)
         starts[1:] = (self.done | ~self.real)[:-1]
         return starts
@@ -44,8 +44,8 @@ class Rollout:
         self._row = 0
         self._truncations.clear()
 
-    def add(self, step: Step, act: Act) -> None:
-        """Write the next row: the transition and what the policy noted when it acted."""
+    def add(self, step: Step) -> None:
+        """Write the next row."""
         row = self._row
         self.obs[row] = step.obs
         self.action[row] = step.action
@@ -53,10 +53,8 @@ class Rollout:
         self.terminated[row] = step.terminated
         self.truncated[row] = step.truncated
         self.real[row] = step.real
-        for name, array in act.extras.items():
-            if name not in self.extras:
-                self.extras[name] = np.zeros(self.real.shape + array.shape[1:], array.dtype)
-            self.extras[name][row] = array
+        for name, column in self.records.items():
+            column[row] = step.records[name]
         if step.truncated.any():
             self._truncations += [(row, int(b), step.next_obs[b].copy()) for b in np.flatnonzero(step.truncated)]
         self.last_obs[:] = step.next_obs

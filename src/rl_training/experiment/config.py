@@ -1,6 +1,6 @@
-"""From a preset, a file or a mapping, and `key=value` overrides, to a checked config.
+"""Reads a preset, a file or a mapping, with `key=value` overrides, into a checked config.
 
-Flat on disk; in memory four frozen parts. All mistakes are reported at once.
+A config is flat on disk and has four frozen parts once it is read. All mistakes are reported at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rl_training.types import UserError
 
 
 class ConfigError(UserError):
-    """Everything that is wrong with a config, a line each."""
+    """All mistakes in a config, one line each."""
 
     def __init__(self, source: str, problems: Sequence[str]) -> None:
         self.problems = list(problems)
@@ -80,7 +80,7 @@ def load_config(target: str | Path | Mapping[str, Any], overrides: Iterable[str]
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """The upper layer's values, with mappings merged into those below them, unless it is a schedule of another type."""
+    """Merge two layers; mappings are merged too, except a schedule with a type, which replaces the one below."""
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
@@ -117,7 +117,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
-    """What `key=value` words say, with values read as YAML."""
+    """Parse `key=value` overrides; values are read as YAML."""
     overrides = list(overrides)
     for override in overrides:
         if "=" not in override or override.startswith("="):
@@ -130,7 +130,7 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
 
 
 def _canonical(layer: Mapping[str, Any], settings: Mapping[str, Setting], problems: list[str]) -> dict[str, Any]:
-    """`algo_kwargs` merged in, and every alias under its proper name; a layer keeps to one name of a setting."""
+    """Merge `algo_kwargs` and replace every alias by its setting's name; a layer may use only one name of each."""
     flat = dict(layer)
     nested = flat.pop("algo_kwargs", None) or {}
     if not isinstance(nested, Mapping):
@@ -186,7 +186,7 @@ def _check_part(kind: type[ConfigPart], given: dict[str, Any], problems: list[st
         return kind.model_validate(given)
     except ValidationError as error:
         problems += explain(kind, error.errors())
-        # Only read for the schedules' base values, so that their mistakes are reported along with these.
+        # Used only for the schedules' base values, so that mistakes in schedules are reported along with these.
         wrong = {details["loc"][0] for details in error.errors() if details["loc"]}
         return kind.model_construct(**{key: value for key, value in given.items() if key not in wrong})
 

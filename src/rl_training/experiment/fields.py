@@ -1,4 +1,4 @@
-"""What the config fields say about themselves: tables for `describe`, a JSON schema, and plain-word complaints."""
+"""Descriptions of the config fields: tables for `describe`, a JSON schema, and error messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_training.experiment.settings import EarlyStoppingRule, Expected, RunConf
 
 SUFFIXES = ("_schedule", "_warmup_steps")
 _LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-# What pydantic adds to the place of a mistake where several kinds of values are allowed.
+# What pydantic adds to the location of a mistake if a field allows several types.
 _ALTERNATIVE = re.compile(r"bool|str|int|float|constrained-\w+|literal\[.*\]")
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "dict": "a mapping"}
 
@@ -40,14 +40,14 @@ class Setting:
     def why_not_schedulable(self) -> str:
         if self.static:
             return "it only matters when the run is built"
-        return f"only the algorithm's own real numbers do, and this is {_KINDS.get(self.kind, self.kind)}"
+        return f"only the algorithm's real-valued settings do, and this is {_KINDS.get(self.kind, self.kind)}"
 
     @property
     def range(self) -> str:
         return " and ".join(f"{_LIMITS[limit]} {value:g}" for limit, value in self.limits.items())
 
     def out_of_range(self, value: float) -> str | None:
-        """What this value breaks, if anything."""
+        """The limit that this value violates, in words; None if there is none."""
         kept = {
             "ge": lambda limit: value >= limit,
             "gt": lambda limit: value > limit,
@@ -116,7 +116,7 @@ def _kind(annotation: Any) -> str:
 
 
 def explain(part: type[ConfigPart], complaints: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Pydantic's complaints as a line for each mistake: those of all alternatives of a value are one."""
+    """Pydantic's errors as one line per mistake; the errors of a value's alternative types are joined into one."""
     lines: dict[tuple[Any, ...], str] = {}
     for details in complaints:
         place = tuple(item for item in details["loc"] if not _ALTERNATIVE.fullmatch(str(item)))
@@ -129,7 +129,7 @@ _LONGEST_VALUE = 200
 
 
 def _explain_one(part: type[ConfigPart], details: Mapping[str, Any]) -> str:
-    """The key, the value, what is allowed, the nearest right name."""
+    """One mistake: the key, the value, what is allowed, the nearest known name."""
     location = [item for item in details["loc"] if item != "return_"]
     kind, context, value = details["type"], details.get("ctx", {}), details.get("input")
     key = ".".join(str(item) for item in location)
@@ -160,7 +160,7 @@ def _explain_one(part: type[ConfigPart], details: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """The value as it was given, or its type where that would be a page of numbers."""
+    """The value as it was given, or its type if the text would be too long."""
     words = repr(value)
     return words if len(words) <= _LONGEST_VALUE else f"<{type(value).__name__}>"
 

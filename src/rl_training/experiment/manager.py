@@ -37,14 +37,14 @@ def versions() -> dict[str, str]:
 
 
 def run_name(algo: str, env_id: str, seed: int | None) -> str:
-    """`<algo>__<env>__seed<k>__<stamp>`, or `..seeds..` for a folder of several; a file system minds nothing in it."""
+    """`<algo>__<env>__seed<k>__<stamp>`, or `..seeds..` for a folder of several; safe as a file name."""
     parts = (algo, env_id, "seeds" if seed is None else f"seed{seed}", time.strftime("%Y%m%d-%H%M%S"))
     plain = ("".join(c if c.isalnum() or c in "-._" else "-" for c in part) for part in parts)
     return "__".join(re.sub("__+", "_", part) for part in plain)
 
 
 class RunFolder:
-    """A run on disk. It appears under its name only when a checkpoint can be resumed from it."""
+    """A run on disk. It gets its name only once a checkpoint in it can be resumed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -59,7 +59,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path | None, output_dir: str, name: str, fill: Callable[[RunFolder], None]) -> RunFolder:
-        """Make a folder that did not exist, filled before it is shown; an existing run is never written over."""
+        """Create a folder and fill it before it gets its name; an existing run is never overwritten."""
         if path is not None and path.exists() and any(path.iterdir() if path.is_dir() else [path]):
             raise UserError(f"run_dir={str(path)!r}: exists already; resume it, or choose another")
         parent = Path(output_dir) if path is None else path.parent
@@ -98,7 +98,7 @@ class RunFolder:
         write_atomically(path, json.dumps(known | values, indent=2) + "\n")
 
     def note_resumption(self, step: int, notes: list[str]) -> None:
-        """Keep a record of every time the run went on, and of what had changed."""
+        """Record that the run was resumed, and what had changed."""
         known = json.loads((self.path / "metadata.json").read_text()) if (self.path / "metadata.json").exists() else {}
         entry = {"step": step, "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "changes": notes}
         self.update_metadata(resumed=[*known.get("resumed", []), entry])
@@ -108,7 +108,7 @@ class RunFolder:
             file.write(json.dumps(row) + "\n")
 
     def metrics_length(self) -> int:
-        """The bytes of metrics so far, safely on disk."""
+        """Flush the metrics to disk and return their length in bytes."""
         if not self.metrics_file.exists():
             return 0
         with self.metrics_file.open("rb") as file:
@@ -116,7 +116,7 @@ class RunFolder:
             return os.fstat(file.fileno()).st_size
 
     def cut_metrics(self, length: int) -> None:
-        """Forget what was logged after a checkpoint: a resumed run writes it again."""
+        """Remove what was logged after a checkpoint: a resumed run writes it again."""
         if self.metrics_file.exists() and self.metrics_file.stat().st_size > length:
             os.truncate(self.metrics_file, length)
 
@@ -132,7 +132,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def describe_process() -> dict[str, Any]:
-    """What started the run, and with which versions."""
+    """The command that started the run, and the versions that it uses."""
     return {
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

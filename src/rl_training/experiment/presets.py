@@ -20,7 +20,7 @@ def preset_path(name: str) -> Path | None:
 
 
 def read_preset(name: str) -> dict[str, Any]:
-    """The settings of a preset as they stand in its file."""
+    """The settings of a preset as written in its file."""
     import yaml
 
     path = preset_path(name)

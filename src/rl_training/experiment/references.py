@@ -54,7 +54,7 @@ def resolve_reference(text: str, *, key: str) -> Any:
 
 
 def unfitting_call(function: Callable[..., Any], *arguments: Any, **named: Any) -> str | None:
-    """Why a function of the user's cannot be called like this; None if it can, or if nobody knows."""
+    """Why a user's function cannot be called with these arguments; None if it can, or if its signature is unknown."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some classes written in C have no signature

@@ -1,4 +1,4 @@
-"""The algorithms by name. A line says where a SPEC is, and repeats what `rl-training list` prints without torch."""
+"""The algorithms by name. An entry says where its SPEC is, and repeats what `list` prints without importing torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the registry; a test holds it equal to the SPEC that it points to."""
+    """One entry of the registry; a test checks that it equals the SPEC that it points to."""
 
     reference: str
     family: str
@@ -27,7 +27,7 @@ class Entry:
 _ANY = Capabilities(
     observations=("vector", "image", "dict"), actions=("discrete", "multi_discrete", "multi_binary", "continuous")
 )
-_ANY_WITH_MEMORY = replace(_ANY, recurrent=True)
+_ANY_RECURRENT = replace(_ANY, recurrent=True)
 _CONTINUOUS = Capabilities(observations=("vector", "image", "dict"), actions=("continuous",))
 _DISCRETE = Capabilities(observations=("vector", "image", "dict"), actions=("discrete",))
 
@@ -47,7 +47,7 @@ REGISTRY: dict[str, Entry] = {
     "trpo": Entry("rl_training.algorithms.trpo:SPEC", "on_policy", "Trust region policy optimisation", _ANY),
     "ppg": Entry("rl_training.algorithms.ppg:SPEC", "on_policy", "Phasic policy gradient", _ANY),
     "recurrent_ppo": Entry(
-        "rl_training.algorithms.recurrent_ppo:SPEC", "on_policy", "PPO with a memory: LSTM or GRU", _ANY_WITH_MEMORY
+        "rl_training.algorithms.recurrent_ppo:SPEC", "on_policy", "PPO with a memory: LSTM or GRU", _ANY_RECURRENT
     ),
     "gail": Entry(
         "rl_training.algorithms.gail:SPEC", "imitation", "Generative adversarial imitation learning on PPO", _ANY
@@ -67,7 +67,7 @@ REGISTRY: dict[str, Entry] = {
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` where something known is near, else nothing."""
+    """`; did you mean 'x'?` if a known word is close, else an empty string."""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""
 
@@ -89,7 +89,7 @@ def load_spec(algo: str) -> AlgorithmSpec:
 
 
 def capable(observation: str, action: str) -> list[str]:
-    """The registered algorithms that can work with these kinds of spaces."""
+    """The registered algorithms that support these kinds of spaces."""
     return [
         name
         for name, entry in REGISTRY.items()

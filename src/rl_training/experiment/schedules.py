@@ -1,6 +1,6 @@
 """Curves of a hyperparameter over a run, and the parser that reads them from a config.
 
-They stand here, below the runtime, because a config is checked against the whole curve when it is read.
+They are in this layer, below the runtime, because a config is checked against the whole curve when it is read.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ SHORTHANDS = ("linear", "cosine")
 
 
 class ScheduleError(ValueError):
-    """What is wrong with a schedule, to be shown behind its key."""
+    """A mistake in a schedule; the message is shown after the schedule's key."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A curve from `start` to `end` over `steps` of the run's clock (over the whole run if None)."""
+    """A curve from `start` to `end` over `steps` steps (over the whole run if None)."""
 
     kind: str
     start: float
@@ -41,7 +41,7 @@ class Schedule:
     points: tuple[tuple[float, float], ...] = ()
 
     def at(self, step: int, horizon: int | None) -> float:
-        """The value when the clock shows `step` of a run of `horizon` steps."""
+        """The value at `step` of a run of `horizon` steps."""
         if self.kind == "constant":
             return self.start
         if self.kind == "step":
@@ -67,7 +67,7 @@ class Schedule:
         return self.end + (self.start - self.end) * math.pow(1.0 - progress, self.power)
 
     def extremes(self) -> tuple[float, float]:
-        """The lowest and the highest value of the whole curve: all curves are monotone between their knots."""
+        """The lowest and the highest value of the curve, which is monotone between its knots."""
         knots = [value for _, value in self.points] or [self.start, self.end]
         return min(knots), max(knots)
 
@@ -82,7 +82,7 @@ def _interpolate(points: tuple[tuple[float, float], ...], step: int) -> float:
 
 
 def parse_schedule(value: Any, base: float | None) -> Schedule:
-    """Read a schedule: a number to go to, a kind, or a mapping `{type, start, end, ...}`; `base` is where it starts."""
+    """Read a schedule: its end value, its type, or a mapping `{type, start, end, ...}`; `base` is the start value."""
     if isinstance(value, str):
         if value not in SHORTHANDS:
             raise ScheduleError(
@@ -177,14 +177,14 @@ class Control:
     warmup_steps: int = 0
 
     def at(self, step: int, horizon: int | None) -> float:
-        """The value at `step`. A warm-up multiplies whatever the value is by min((step + 1) / warmup_steps, 1)."""
+        """The value at `step`. A warm-up multiplies it by min((step + 1) / warmup_steps, 1)."""
         value = self.schedule.at(step, horizon) if self.schedule is not None else self.base
         if value is None:
             raise ScheduleError("has no value")
         return value * min((step + 1) / self.warmup_steps, 1.0) if self.warmup_steps else value
 
     def extremes(self) -> tuple[float, float]:
-        """Bounds of every value that `at` can give: a warm-up multiplies the curve by 1 / warmup_steps to 1."""
+        """Bounds of every value that `at` can return: a warm-up multiplies the curve by 1 / warmup_steps to 1."""
         if self.schedule is not None:
             low, high = self.schedule.extremes()
         else:

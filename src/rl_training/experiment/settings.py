@@ -11,7 +11,7 @@ from rl_training.algorithms.base import ConfigPart, setting
 
 
 def plain(value: Any, key: str) -> Any:
-    """The value as YAML and JSON know it, NumPy's numbers and arrays included; anything else is refused by its key."""
+    """Convert a value, which may be NumPy's, to plain YAML and JSON data; an error names the key of anything else."""
     if hasattr(value, "tolist") and not isinstance(value, type):
         value = value.tolist()
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -27,7 +27,7 @@ def plain(value: Any, key: str) -> Any:
 
 
 class EarlyStoppingRule(ConfigPart):
-    """When to end a run early; it is looked at after every evaluation."""
+    """When to end a run early; the rule is checked after every evaluation."""
 
     metric: str = setting("eval_return_mean", "The metric that is watched.")
     mode: Literal["max", "min"] = setting("max", "Whether more or less is better.")
@@ -47,19 +47,19 @@ class EarlyStoppingRule(ConfigPart):
 
 
 class Expected(ConfigPart):
-    """What a preset reaches, as it was measured: `rl-training verify` runs it again."""
+    """The measured result of a preset; `rl-training verify` measures it again."""
 
     return_: float | None = Field(None, alias="return", description="The mean return over the seeds is at least this.")
     long: bool = setting(False, "Too long to have been measured: nothing is claimed.")
     measure: Literal["final_policy", "last_5_evaluations"] = setting(
         "final_policy",
-        "What counts as a seed's return: of the policy at the end, or the mean of evaluations on the way.",
+        "What counts as a seed's return: that of the final policy, or the mean of the last five evaluations.",
     )
     seeds: tuple[int, ...] = setting((101, 102, 103), "Training seeds of the evidence.")
     steps: int = setting(0, "Steps at which it is measured.", ge=0)
     minutes: float = setting(0.0, "Minutes for each seed on two cores.", ge=0.0, static=True)
     measured: tuple[float, ...] = setting((), "The return of each seed, when it was measured.")
-    episodes: int = setting(100, "Deterministic episodes that judge the policy at the end.", ge=1)
+    episodes: int = setting(100, "Episodes in which the final policy is evaluated, with greedy actions.", ge=1)
 
     @model_validator(mode="after")
     def _claims_a_return_or_nothing(self) -> Expected:
@@ -71,7 +71,7 @@ class Expected(ConfigPart):
 
 
 class RunConfig(ConfigPart):
-    """What to run, for how long, and what to write down."""
+    """What to run, for how long, and what to write to disk."""
 
     algo: str = setting("ppo", "A registered algorithm, or `module:SPEC` of your own.")
     env_id: str = Field(description="A Gymnasium id, or `module:function` that makes an environment.")
@@ -95,21 +95,21 @@ class RunConfig(ConfigPart):
     )
     early_stopping: tuple[EarlyStoppingRule, ...] = setting((), "A rule that ends the run early, or a list of them.")
     checkpoint_interval: int = setting(25_000, "Save whenever this many steps have passed.", ge=1)
-    keep_checkpoints: int = setting(3, "How many checkpoints are kept, beside the best one.", ge=2)
+    keep_checkpoints: int = setting(3, "How many checkpoints are kept, besides the best one.", ge=2)
     log_interval: int = setting(1_000, "Write metrics whenever this many steps have passed.", ge=1)
     output_dir: str = setting("runs", "Folder in which the run's folder is made.")
     device: str = setting("auto", "`cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.")
-    engine: Literal["auto", "autograd"] = setting("auto", "`auto` takes the fast path of small MLPs on a CPU.")
+    engine: Literal["auto", "autograd"] = setting("auto", "`auto` uses the fast path for small MLPs on a CPU.")
     threads: int = setting(
         1, "Threads of torch and BLAS. More than one pays for wide networks on a quiet machine.", ge=1
     )
-    stretch_schedules: bool = setting(False, "Let a resumed run with more steps stretch its schedules over them.")
-    callbacks: tuple[str, ...] = setting((), "Callbacks of yours, each `module:Name`.")
+    stretch_schedules: bool = setting(False, "Stretch the schedules of a resumed run over its new number of steps.")
+    callbacks: tuple[str, ...] = setting((), "Your own callbacks, each `module:Name`.")
     loggers: tuple[Literal["tensorboard", "wandb"], ...] = setting(
-        (), "Where metrics go beside metrics.jsonl: `tensorboard`, `wandb` (extras of these names)."
+        (), "Where metrics go besides metrics.jsonl: `tensorboard`, `wandb` (extras of these names)."
     )
-    tags: tuple[str, ...] = setting((), "Words to find the run by.")
-    expected: Expected | None = setting(None, "What the preset reaches; `rl-training verify` compares.")
+    tags: tuple[str, ...] = setting((), "Labels of the run.")
+    expected: Expected | None = setting(None, "The return that the preset reaches; `rl-training verify` checks it.")
 
     @field_validator("env_kwargs", mode="after")
     @classmethod
@@ -130,5 +130,5 @@ class RunConfig(ConfigPart):
     @model_validator(mode="after")
     def _stopping_needs_evaluations(self) -> RunConfig:
         if self.early_stopping and self.eval_interval is None:
-            raise ValueError("early_stopping is looked at after evaluations: give eval_interval too")
+            raise ValueError("early_stopping is checked after evaluations: give eval_interval too")
         return self

@@ -1,1 +1,1 @@
-"""Networks and what travels with their weights; they know shapes, not algorithms."""
+"""Networks, optimisers and normalizers; they depend on shapes, not on algorithms."""

@@ -1,4 +1,4 @@
-"""`MLPActorCritic` without autograd: what the on-policy algorithms ask of it."""
+"""`MLPActorCritic` without autograd: acting, and the forward and backward passes of the on-policy algorithms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.models.flat import FlatParameters
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_engine import (
     KINDS,
@@ -24,20 +23,49 @@ from rl_training.ops.distributions import FORBIDDEN
 from rl_training.ops.kernels import acting, heads
 from rl_training.types import Array, SpaceInfo
 
-# The log-probabilities of all choices; or the means of a Gaussian, and its log deviations.
+# The log-probabilities of all choices and None, or the means and log deviations of a Gaussian.
 PolicyOutputs = tuple[Array, Array | None]
 
 
-class ActorCriticEngine:
-    """`MLPActorCritic` without autograd: likelihoods and values of a batch, their gradients, and acting."""
+class CompiledActing:
+    """Policy outputs, values and sampled actions for a few rows; it only reads the weights, without gradients."""
 
-    def __init__(self, network: MLPActorCritic, parameters: FlatParameters, info: SpaceInfo) -> None:
+    def __init__(self, network: MLPActorCritic, flat: Tensor, info: SpaceInfo) -> None:
+        kind = kind_of(network.policy_torso)
+        self._policy = ActingMLP(linears(network.policy_torso, network.policy_head), flat, kind)
+        self._value = ActingMLP(linears(network.value_torso, network.value_head), flat, kind)
+        self._log_std: Array | None = None if network.log_std is None else network.log_std.detach().numpy()
+        self._counts = np.array(info.action_counts, np.int64)
+        self._one_choice = info.action_kind == "discrete"
+
+    def outputs(self, obs: Array, mask: Array | None = None) -> tuple[Array, Array]:
+        """Policy outputs `[B, A]` and values `[B]`."""
+        x = _rows(obs)
+        return self.heads(x, x, mask)
+
+    def heads(self, policy_input: Array, value_input: Array, mask: Array | None) -> tuple[Array, Array]:
+        """Policy outputs `[B, A]` and values `[B]` from separate inputs for policy and value."""
+        return _forbid(self._policy(policy_input), mask), self._value(value_input)[:, 0]
+
+    def draw(self, params: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Actions sampled from policy outputs, and their log-probabilities."""
+        if self._log_std is None:
+            uniform = rng.random((len(params), self._counts.size))
+            action, log_prob = acting.sample_categorical(params, self._counts, uniform)
+            return action[:, 0] if self._one_choice else action, log_prob
+        noise = rng.standard_normal(params.shape, dtype=np.float32)
+        return acting.sample_gaussian(params, self._log_std, noise)
+
+
+class ActorCriticEngine:
+    """Likelihoods and values of a batch, and their gradients."""
+
+    def __init__(self, network: MLPActorCritic, info: SpaceInfo) -> None:
         policy = linears(network.policy_torso, network.policy_head)
         value = linears(network.value_torso, network.value_head)
         kind = kind_of(network.policy_torso)
         self._policy_layers = policy
         self.policy, self.value = (MLPEngine(views_of(net), kind, gradients_of(net)) for net in (policy, value))
-        self._act_policy, self._act_value = (ActingMLP(net, parameters, kind) for net in (policy, value))
         self.log_std: Array | None = None
         if network.log_std is not None:
             assert network.log_std.grad is not None
@@ -55,7 +83,7 @@ class ActorCriticEngine:
         return *self.likelihood(obs, action, mask), self.values(obs)
 
     def likelihood(self, obs: Array, action: Array, mask: Array | None = None) -> tuple[Array, Array]:
-        """The first two of these alone."""
+        """Log-probabilities and entropies of actions, each `[N]`."""
         x = _rows(obs)
         self._action = action[:, None] if self._one_choice else action
         self._params = _forbid(self.policy.forward(x), mask)
@@ -68,16 +96,16 @@ class ActorCriticEngine:
         return log_prob, entropy
 
     def values(self, obs: Array) -> Array:
-        """The third alone."""
+        """Values `[N]`."""
         return self.value.forward(_rows(obs))[:, 0]
 
     def backward(self, d_log_prob: Array, d_entropy: float, d_value: Array) -> None:
-        """Write the gradients of all parameters, given those of what `evaluate` gave (the entropy's is one for all)."""
+        """Write the gradients of all parameters, given those of the results of `evaluate` (one for all entropies)."""
         self.likelihood_backward(d_log_prob, d_entropy)
         self.value.backward(d_value[:, None])
 
     def likelihood_backward(self, d_log_prob: Array, d_entropy: float) -> None:
-        """The same for the policy's parameters, after `likelihood`."""
+        """Write the gradients of the policy's parameters, after `likelihood`."""
         if self.log_std is None:
             heads.categorical_backward(self._params, self._counts, self._action, d_log_prob, d_entropy)
         else:
@@ -85,11 +113,11 @@ class ActorCriticEngine:
         self.policy.backward(self._params)
 
     def policy_outputs(self) -> PolicyOutputs:
-        """Copies of what `likelihood` found, which the next call overwrites."""
+        """Copies of the policy outputs of the latest `likelihood`; its next call overwrites the originals."""
         return self._params.copy(), None if self.log_std is None else self.log_std.copy()
 
     def divergence(self, old: PolicyOutputs) -> float:
-        """The mean KL from what the policy once gave to what the latest `likelihood` found."""
+        """The mean KL(old || new) of old policy outputs and those of the latest `likelihood`."""
         params, log_std = old
         if self.log_std is None or log_std is None:
             return float(heads.categorical_kl(params, self._params))
@@ -98,7 +126,7 @@ class ActorCriticEngine:
     def clone_gradient(self, outputs: Array, old_params: Array, weight: float, mask: Array | None = None) -> float:
         """Turn policy outputs `[N, A]` into the gradient of `weight` times the mean KL from old parameters `[N, P]`.
 
-        Writes that of the log deviations, if there are any, to its place; gives the KL.
+        Also writes the gradient of the log deviations, if there are any. Returns the KL.
         """
         if self.log_std is None:
             return float(heads.categorical_clone(_forbid(outputs, mask), self._counts, old_params, weight))
@@ -108,8 +136,8 @@ class ActorCriticEngine:
     def fisher_product(self, outputs: PolicyOutputs, direction: Array) -> None:
         """Write the policy's Fisher information times a direction, flat like the parameters, to its gradients.
 
-        `outputs` are those of the latest `likelihood`. The information is the mean of J' M J over its rows: J is the
-        derivative of the outputs by the parameters, M the information of the outputs, which is known in closed form.
+        `outputs` are those of the latest `likelihood`. The Fisher matrix is the mean of J' M J over its rows: J is the
+        Jacobian of the outputs with respect to the parameters, M the Fisher matrix of the outputs in closed form.
         """
         params, log_std = outputs
         layers = self._policy_layers
@@ -121,47 +149,17 @@ class ActorCriticEngine:
             np.multiply(_part(direction, self._log_std_parameter), 2.0, out=self._d_log_std)
         self.policy.backward(tangent)
 
-    def rows(self, obs: Array, mask: Array | None = None) -> tuple[Array, Array]:
-        """Policy outputs `[B, A]` and values `[B]` for a few observations."""
-        x = _rows(obs)
-        return self.few(x, x, mask)
 
-    def few(self, policy_input: Array, value_input: Array, mask: Array | None) -> tuple[Array, Array]:
-        """The same, where policy and value do not see the same."""
-        return _forbid(self._act_policy(policy_input), mask), self._act_value(value_input)[:, 0]
-
-    def sample(self, obs: Array, rng: np.random.Generator, mask: Array | None = None) -> tuple[Array, Array, Array]:
-        """Actions, their log-probabilities, and values."""
-        params, value = self.rows(obs, mask)
-        return *self.draw(params, rng), value
-
-    def draw(self, params: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Actions from what the policy gave, and their log-probabilities."""
-        if self.log_std is None:
-            uniform = rng.random((len(params), self._counts.size))
-            action, log_prob = acting.sample_categorical(params, self._counts, uniform)
-            return action[:, 0] if self._one_choice else action, log_prob
-        noise = rng.standard_normal(params.shape, dtype=np.float32)
-        return acting.sample_gaussian(params, self.log_std, noise)
-
-
-def engine_for(network: nn.Module, parameters: FlatParameters, info: SpaceInfo) -> ActorCriticEngine | None:
-    """The engine of a network that it covers: the default MLP with float32 weights on a CPU."""
-    if type(network) is not MLPActorCritic or not within_reach(network, parameters, info):
-        return None
-    return ActorCriticEngine(network, parameters, info)
-
-
-def within_reach(network: MLPActorCritic, parameters: FlatParameters, info: SpaceInfo) -> bool:
-    """Whether an engine can compute these MLPs, on these observations."""
-    data = parameters.data
-    plain = data.device.type == "cpu" and data.dtype == torch.float32 and not network.state_dependent_noise
+def within_reach(network: MLPActorCritic, info: SpaceInfo) -> bool:
+    """Whether an engine can compute these MLPs, with float32 weights on a CPU, on these observations."""
+    floats = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in network.parameters())
     known = all(type(layer) in KINDS or isinstance(layer, nn.Linear) for layer in network.policy_torso)
-    return plain and known and (info.obs_dtype == "float32" or info.packed)
+    plain = floats and known and not network.state_dependent_noise
+    return plain and (info.obs_dtype == "float32" or info.packed)
 
 
 def _part(flat: Array, parameter: Tensor) -> Array:
-    """What stands in a flat array where a parameter stands in the flat buffer."""
+    """The part of a flat array at the position that a parameter has in the flat buffer."""
     start = parameter.storage_offset()
     return flat[start : start + parameter.numel()].reshape(parameter.shape)
 

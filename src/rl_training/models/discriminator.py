@@ -1,4 +1,4 @@
-"""The network that tells one actor's steps from another's."""
+"""The discriminator network: it tells demonstrated steps from the policy's own."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rl_training.models.encoders import encoder_for
 from rl_training.models.torso import MLP, linear
 from rl_training.types import Array, SpaceInfo
 
-# An end is rare: among numbers that are scaled by their deviations it stands as far off as anything may.
-_FAR = 10.0
+# Ends are rare, so an end flag that is scaled by its deviation is large: it gets the bound of normalized inputs.
+_END_FLAG = 10.0
 
 
 def action_numbers(action: Array, info: SpaceInfo) -> Array:
-    """Actions as numbers `[N, action_size]`: as the environment gets them, or a 1 for every choice."""
+    """Actions as numbers `[N, action_size]`: continuous ones clipped to [-1, 1], discrete ones one-hot."""
     if info.continuous:
         return np.clip(action, -1.0, 1.0)
     choices = action.reshape(len(action), -1)
@@ -29,7 +29,7 @@ def action_numbers(action: Array, info: SpaceInfo) -> Array:
 class Discriminator(nn.Module):
     """The logit of "this step is the expert's", from an observation, an action, and whether the episode is over.
 
-    Of a step after the end nothing else is seen. At first all logits are 0: nobody can be told from anybody.
+    For a step after the end the other inputs are 0. The head starts at 0, so at first all logits are 0.
     """
 
     def __init__(self, info: SpaceInfo, hidden_sizes: Sequence[int], activation: str) -> None:
@@ -41,23 +41,23 @@ class Discriminator(nn.Module):
         self.head = linear(self.torso.features, 1, gain=0.0)
 
     def inputs(self, obs: Tensor | Mapping[str, Tensor], action: Tensor, over: Tensor) -> Tensor:
-        """What the MLP sees `[B, F]`: features of `obs`, numbers of actions `[B, A]`, and `over` `[B]` of 0 or 1."""
+        """The MLP's inputs `[B, F]`: features of `obs`, numbers of actions `[B, A]`, and `over` `[B]` of 0 or 1."""
         features = self.encoder(obs) if self.encoder is not None else obs
         assert isinstance(features, Tensor)
         seen = torch.cat([features.flatten(1).float(), action], dim=-1)
         over = over.unsqueeze(-1)
-        return torch.cat([seen * (1.0 - over), _FAR * over], dim=-1)
+        return torch.cat([seen * (1.0 - over), _END_FLAG * over], dim=-1)
 
-    def judge(self, inputs: Tensor) -> Tensor:
-        """The logits `[B]` of what `inputs` gave."""
+    def logits(self, inputs: Tensor) -> Tensor:
+        """The logits `[B]` of what `inputs` returned."""
         logits: Tensor = self.head(self.torso(inputs)).squeeze(-1)
         return logits
 
     def after_the_end(self) -> Tensor:
         """The logit of a step after the end."""
         inputs = self.head.weight.new_zeros(1, self._width)
-        inputs[:, -1] = _FAR
-        return self.judge(inputs)[0]
+        inputs[:, -1] = _END_FLAG
+        return self.logits(inputs)[0]
 
     def forward(self, obs: Tensor | Mapping[str, Tensor], action: Tensor, over: Tensor) -> Tensor:
-        return self.judge(self.inputs(obs, action, over))
+        return self.logits(self.inputs(obs, action, over))

@@ -1,4 +1,4 @@
-"""From images and Dict observations to features."""
+"""Encoders that turn images and Dict observations into features."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class NatureCNN(nn.Module):
         if self._last:
             images = images.movedim(-1, -3)
         pixels = images.flatten(1, -3) if images.dim() > 3 else images.unsqueeze(1)
-        # With a pixel's channels side by side, a CPU is through the convolutions in two thirds of the time.
+        # With a pixel's channels side by side, the convolutions take two thirds of the time on a CPU.
         scaled = pixels.to(torch.float32, memory_format=torch.channels_last).mul_(1.0 / 255.0)
         return self.head(self.layers(scaled))  # type: ignore[no-any-return]
 
 
 class DictEncoder(nn.Module):
-    """Images through a CNN each, vectors as they are, side by side."""
+    """Encodes each image with its own CNN and concatenates the results with the vectors."""
 
     def __init__(self, parts: tuple[ObsPart, ...], *, orthogonal: bool) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class DictEncoder(nn.Module):
 
 
 def encoder_for(info: SpaceInfo, *, orthogonal: bool) -> NatureCNN | DictEncoder | None:
-    """What has to stand before an MLP for these observations, if anything."""
+    """The encoder that these observations need before an MLP, or None for vectors."""
     if info.obs_kind == "dict":
         return DictEncoder(info.parts, orthogonal=orthogonal)
     if info.obs_kind == "image":

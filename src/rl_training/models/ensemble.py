@@ -53,6 +53,6 @@ class CriticEnsemble(nn.Module):
         else:
             assert isinstance(obs, Tensor)
             features = obs.flatten(1).float()
-        # Actions first, as rows lie in the replay.
+        # Actions first: the order of the rows in the replay buffer.
         values: Tensor = self.members(torch.cat([action, features], dim=-1))
         return values

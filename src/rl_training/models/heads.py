@@ -1,4 +1,4 @@
-"""Networks from observations to numbers."""
+"""An MLP with an output layer, for observations of any kind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl_training.types import SpaceInfo
 
 
 class MLPNetwork(nn.Module):
-    """`outputs` numbers for every observation: an MLP, behind an encoder where they are more than a vector."""
+    """`outputs` numbers for every observation: an MLP, behind an encoder for images and Dict observations."""
 
     def __init__(self, info: SpaceInfo, outputs: int, hidden_sizes: Sequence[int], activation: str) -> None:
         super().__init__()

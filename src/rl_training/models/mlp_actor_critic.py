@@ -1,4 +1,4 @@
-"""The networks of the on-policy algorithms: `forward(obs)` gives policy parameters `[B, P]` and values `[B]`."""
+"""The networks of the on-policy algorithms: `forward(obs)` returns policy parameters `[B, P]` and values `[B]`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl_training.models.torso import MLP, linear
 
 @dataclass(frozen=True)
 class Shape:
-    """How the MLPs of an actor-critic are made."""
+    """Sizes and initialisation of the MLPs of an actor-critic."""
 
     hidden_sizes: Sequence[int]
     activation: str
@@ -26,8 +26,8 @@ class MLPActorCritic(nn.Module):
     """Separate MLPs for policy and value.
 
     Continuous actions have a learned log standard deviation, the same for all observations; with state-dependent
-    noise (gSDE, Raffin et al. 2022) there is one for every feature of the policy, and an action's variance is that of
-    the features' noise: sum_j h_j(s)^2 sigma_ja^2.
+    noise (gSDE, Raffin et al. 2022) there is one for every feature of the policy, and an action's variance is
+    sum_j h_j(s)^2 sigma_ja^2.
     """
 
     def __init__(self, inputs: int, action_size: int, shape: Shape, *, continuous: bool) -> None:
@@ -49,12 +49,12 @@ class MLPActorCritic(nn.Module):
         return params, value
 
     def features(self, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Policy parameters, values, and the features from which a policy's state-dependent noise comes."""
+        """Policy parameters, values, and the policy's features, which state-dependent noise is computed from."""
         params, features = self.policy(obs)
         return params, self.value(obs), features
 
     def policy(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Policy parameters, and the features that they come from."""
+        """Policy parameters, and the features that they are computed from."""
         features = self.policy_torso(obs)
         params = self.policy_head(features)
         if self.log_std is None:

@@ -16,7 +16,7 @@ from rl_training.types import SpaceInfo
 
 @dataclass(frozen=True)
 class CriticShape:
-    """How actor and critics are made."""
+    """Sizes of the actor and the critics."""
 
     hidden_sizes: Sequence[int]
     activation: str
@@ -25,7 +25,7 @@ class CriticShape:
 
 
 def mlp_critics(info: SpaceInfo, shape: CriticShape) -> CriticEnsemble:
-    """An ensemble of critics, behind an encoder of their own where observations are more than a vector."""
+    """An ensemble of critics, behind an encoder of their own for images and Dict observations."""
     encoder = encoder_for(info, orthogonal=False)
     features = math.prod(info.input_shape) if encoder is None else encoder.features
     inputs = features + info.action_size
@@ -34,7 +34,7 @@ def mlp_critics(info: SpaceInfo, shape: CriticShape) -> CriticEnsemble:
 
 
 class MLPDDPGModel(nn.Module):
-    """`actor(obs)` gives actions `[B, A]` before they are squashed by tanh; `critic(obs, action)` `[critics, B, 1]`."""
+    """`actor(obs)` returns actions `[B, A]` before the tanh squashing; `critic(obs, action)` `[critics, B, 1]`."""
 
     def __init__(self, info: SpaceInfo, shape: CriticShape) -> None:
         super().__init__()

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.models.ensemble import StackedMLP
-from rl_training.models.flat import FlatParameters
 from rl_training.models.heads import MLPNetwork
 from rl_training.models.torso import MLP
 from rl_training.ops.kernels import acting, jit
@@ -199,8 +198,9 @@ class MLPEngine:
 class ActingMLP:
     """An MLP on a few rows: small ones through one compiled call that reads the flat buffer, wide ones through BLAS."""
 
-    def __init__(self, layers: Sequence[nn.Linear], parameters: FlatParameters, kind: int) -> None:
-        self._flat = parameters.data.numpy()
+    def __init__(self, layers: Sequence[nn.Linear], flat: Tensor, kind: int) -> None:
+        """`flat` is the buffer of which the layers' parameters are views."""
+        self._flat = flat.numpy()
         self._kind = kind
         self._sizes = np.array([layers[0].in_features, *(layer.out_features for layer in layers)])
         offsets = [(layer.weight.storage_offset(), layer.bias.storage_offset()) for layer in layers]
@@ -249,9 +249,9 @@ def network_engine(network: MLPNetwork, *, trained: bool) -> MLPEngine:
     return MLPEngine(views_of(layers), kind_of(network.torso), gradients_of(layers) if trained else ())
 
 
-def acting_engine(network: MLPNetwork, parameters: FlatParameters) -> ActingMLP:
+def acting_engine(network: MLPNetwork, flat: Tensor) -> ActingMLP:
     """The same network on a few rows."""
-    return ActingMLP(linears(network.torso, network.head), parameters, kind_of(network.torso))
+    return ActingMLP(linears(network.torso, network.head), flat, kind_of(network.torso))
 
 
 def stacked_engine(stack: StackedMLP, *, trained: bool, members: slice = slice(None)) -> MLPEngine:

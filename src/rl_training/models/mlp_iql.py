@@ -8,7 +8,7 @@ from rl_training.types import SpaceInfo
 
 
 class MLPIQLModel(MLPDDPGModel):
-    """Those of the deterministic actor-critics, and `value(obs)`, which gives `[B, 1]`."""
+    """The networks of the deterministic actor-critics, and `value(obs)`, which returns `[B, 1]`."""
 
     def __init__(self, info: SpaceInfo, shape: CriticShape) -> None:
         super().__init__(info, shape)

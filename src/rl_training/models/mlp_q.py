@@ -1,4 +1,4 @@
-"""Networks that give the value of every choice."""
+"""Networks that return the Q-value of every discrete action."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class MLPQNetwork(nn.Module):
     """Action values `[B, A]` of observations.
 
     A dueling network (Wang et al. 2016) has one more output: the first is the state's value, the others are
-    advantages, of which the mean is taken off.
+    advantages, from which their mean is subtracted.
     """
 
     def __init__(self, info: SpaceInfo, hidden_sizes: Sequence[int], activation: str, *, dueling: bool) -> None:

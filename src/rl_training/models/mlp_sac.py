@@ -13,9 +13,9 @@ from rl_training.types import SpaceInfo
 
 
 class MLPSACModel(nn.Module):
-    """`actor(obs)` gives means and log deviations `[B, 2A]` of actions before they are squashed by tanh.
+    """`actor(obs)` returns means and log deviations `[B, 2A]` of actions before the tanh squashing.
 
-    `critic(obs, action)` gives `[critics, B, quantiles]`, one quantile being a plain value.
+    `critic(obs, action)` returns `[critics, B, quantiles]`; a single quantile is a plain value.
     """
 
     def __init__(self, info: SpaceInfo, shape: CriticShape) -> None:

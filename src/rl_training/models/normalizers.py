@@ -1,4 +1,4 @@
-"""Running statistics that travel with the weights: a checkpoint can never pair a policy with another's scales."""
+"""Running statistics for normalization; they are saved with the weights, so a policy always has its own scales."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 from rl_training.ops.kernels.returns import running_returns_kernel
 from rl_training.types import Array
 
-_WIDER = 1e-3
+_EXTRA_DEVIATION = 1e-3
 
 
 class RunningMoments:
-    """Mean and variance of everything seen so far, merged batch by batch (Chan et al. 1979)."""
+    """Running mean and variance, merged batch by batch (Chan et al. 1979)."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.mean = np.zeros(shape)
@@ -23,7 +23,7 @@ class RunningMoments:
         self.count = 0.0
 
     def update(self, batch: Array) -> None:
-        """Take in rows `[N, *shape]`."""
+        """Add rows `[N, *shape]` to the statistics."""
         if len(batch) == 0:
             return
         batch = batch.astype(np.float64)
@@ -47,7 +47,7 @@ class RunningMoments:
 
 
 class ObservationNormalizer:
-    """Scales observations to zero mean and unit variance, kept within `clip`."""
+    """Scales observations to zero mean and unit variance, and clips them to [-clip, clip]."""
 
     def __init__(self, shape: tuple[int, ...], clip: float) -> None:
         self.moments = RunningMoments(shape)
@@ -59,16 +59,16 @@ class ObservationNormalizer:
         self._deviation = np.sqrt(self.moments.var + 1e-8).astype(np.float32)
 
     def update(self, obs: Array) -> None:
-        """Take in rows `[N, *shape]`."""
+        """Add rows `[N, *shape]` to the statistics."""
         self.moments.update(obs)
         self._refresh()
 
     def fit(self, obs: Array) -> None:
-        """Take the scale of a whole dataset `[N, *shape]` for good, a little wider, as Fujimoto and Gu (2021) do it."""
+        """Set the scale to that of a whole dataset `[N, *shape]`, a little wider, as in Fujimoto and Gu (2021)."""
         self.moments = RunningMoments(self.moments.mean.shape)
         self.moments.update(obs)
         # A column that hardly varies in the data may vary elsewhere.
-        self.moments.var = (np.sqrt(self.moments.var) + _WIDER) ** 2
+        self.moments.var = (np.sqrt(self.moments.var) + _EXTRA_DEVIATION) ** 2
         self._refresh()
 
     def __call__(self, obs: Array) -> Array:
@@ -92,7 +92,7 @@ class RewardNormalizer:
         self.running = np.zeros(num_envs)
 
     def update(self, reward: Array, done: Array, real: Array, gamma: float) -> None:
-        """Take in a rollout, every array `[T, B]`."""
+        """Add a rollout to the statistics, every array `[T, B]`."""
         self.moments.update(running_returns_kernel(reward, done, real, gamma, self.running)[real])
 
     def __call__(self, reward: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The network of phasic policy gradient, whose policy predicts values as well, and its engine."""
+"""The network of phasic policy gradient, whose policy has an auxiliary value head, and its engine."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Observations = Tensor | Mapping[str, Tensor]
 
 
 class PhasicActorCritic(nn.Module):
-    """Policy and value that share nothing, each behind an encoder of its own, and a second value head on the policy.
+    """Separate policy and value networks, each with its own encoder, and an auxiliary value head on the policy.
 
-    `forward(obs)` gives policy parameters `[B, P]` and values `[B]`; `auxiliary(obs)` gives both, and the values `[B]`
-    of the policy's own head.
+    `forward(obs)` returns policy parameters `[B, P]` and values `[B]`; `auxiliary(obs)` returns both, and the values
+    `[B]` of the policy's auxiliary head.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class PhasicActorCritic(nn.Module):
         return params, value
 
     def features(self, obs: Observations) -> tuple[Tensor, Tensor, Tensor]:
-        """Policy parameters, values, and the features from which a policy's state-dependent noise comes."""
+        """Policy parameters, values, and the policy's features, which state-dependent noise is computed from."""
         params, features = self.heads.policy(self.policy_encoder(obs))
         return params, self.heads.value(self.value_encoder(obs)), features
 
@@ -51,7 +51,7 @@ class PhasicActorCritic(nn.Module):
         return params, value, self.auxiliary_head(features).squeeze(-1)
 
     def engine_parameters(self) -> list[nn.Parameter]:
-        """All parameters, those of the policy's two heads side by side: to the engine they are one layer."""
+        """All parameters, with those of the policy's two heads side by side: the engine treats them as one layer."""
         heads = (self.heads.policy_head, self.auxiliary_head)
         together: list[Any] = [*(head.weight for head in heads), *(head.bias for head in heads)]
         return [*together, *(parameter for parameter in self.parameters() if parameter not in set(together))]
@@ -75,7 +75,7 @@ class AuxiliaryEngine:
         self._output: Array = np.zeros(0)
 
     def forward(self, x: Array) -> tuple[Array, Array]:
-        """Policy outputs `[N, A]` and auxiliary values `[N]`; `backward` wants their gradients in their place."""
+        """Policy outputs `[N, A]` and auxiliary values `[N]`; overwrite them with their gradients for `backward`."""
         self._output = self._mlp.forward(x.reshape(len(x), -1))
         return self._output[:, :-1], self._output[:, -1]
 

@@ -1,10 +1,10 @@
-"""Actor-critics that remember: an LSTM or a GRU before the MLPs of policy and value.
+"""Recurrent actor-critics: an LSTM or a GRU before the MLPs of policy and value.
 
-A network of one's own for `model: module:Name` has `state_size`, the numbers that it remembers of an episode, and
+A custom network for `model: module:Name` needs `state_size`, the size of its recurrent state, and
 `forward(obs, sizes, state)`, which runs several parts of episodes side by side, the longest first: the first `sizes[0]`
 rows of `obs` `[N, ...]` are their first steps, the next `sizes[1]` rows the second steps of those that have one, and so
-on. Part k starts from `state[k]` `[S]`, which is 0 where an episode begins. It gives policy parameters `[N, P]`, values
-`[N]`, and the state of every part after its last step, `[sizes[0], S]`.
+on. Part k starts from `state[k]` `[S]`, which is 0 where an episode begins. It returns policy parameters `[N, P]`,
+values `[N]`, and the state of every part after its last step, `[sizes[0], S]`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CORES: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU
 
 @dataclass(frozen=True)
 class CoreShape:
-    """How the remembering part is made."""
+    """Kind and size of the recurrent core, and whether policy and value share it."""
 
     kind: str
     hidden_size: int
@@ -32,9 +32,9 @@ class CoreShape:
 
 
 class RecurrentActorCritic(nn.Module):
-    """An encoder if observations need one, a core each for policy and value or one for both, and their MLPs.
+    """An encoder if observations need one, separate or shared recurrent cores of policy and value, and their MLPs.
 
-    The state of a part is that of the policy's core, then that of the value's; an LSTM's is its output, then its cell.
+    A part's state holds that of the policy's core, then that of the value's; an LSTM's is its output, then its cell.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class RecurrentActorCritic(nn.Module):
         self.encoder = encoder
         count = 1 if core.shared else 2
         self.cores = nn.ModuleList([CORES[core.kind](inputs, core.hidden_size) for _ in range(count)])
-        # An LSTM remembers a cell beside its output.
+        # The state of an LSTM has a cell beside its output.
         self.state_size = count * core.hidden_size * (2 if core.kind == "lstm" else 1)
         self.heads = MLPActorCritic(core.hidden_size, action_size, shape, continuous=continuous)
         if shape.orthogonal:

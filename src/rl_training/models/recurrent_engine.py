@@ -1,7 +1,7 @@
 """Explicit forward and backward of `RecurrentActorCritic` on the flat buffer: the fast path on a CPU.
 
-What does not depend on the step before is one product for all steps: what the inputs say to the gates, and the
-gradients of all weights. The steps themselves are a product and a compiled call each, for all parts side by side.
+What does not depend on the step before is one matrix product for all steps: the inputs' contribution to the gates, and
+the gradients of all weights. Each step is then one product and one compiled call, for all parts side by side.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
-from rl_training.models.actor_critic_engine import ActorCriticEngine, within_reach
-from rl_training.models.flat import FlatParameters
+from rl_training.models.actor_critic_engine import ActorCriticEngine, CompiledActing, within_reach
 from rl_training.models.mlp_engine import Workspace, gradient_of, multiply
 from rl_training.models.recurrent import RecurrentActorCritic
 from rl_training.ops.kernels import recurrent as kernels
@@ -22,20 +21,20 @@ from rl_training.types import Array, SpaceInfo
 class CoreEngine(ABC):
     """An LSTM or a GRU on packed steps: see `rl_training.models.recurrent`.
 
-    `backward` takes the gradient of the outputs that the latest `forward` gave, and overwrites those of the weights.
+    `backward` takes the gradient of the latest `forward`'s outputs, and overwrites the gradients of the weights.
     """
 
-    def __init__(self, core: nn.LSTM | nn.GRU, kept: int, running: int) -> None:
+    def __init__(self, core: nn.LSTM | nn.GRU, kept: int, running: int, *, trained: bool) -> None:
         names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
         weights = [getattr(core, name) for name in names]
         self.from_inputs, self.from_outputs, self.input_bias, self.output_bias = (w.detach().numpy() for w in weights)
-        self._gradients = [gradient_of(weight) for weight in weights]
+        self._gradients = [gradient_of(weight) for weight in weights] if trained else []
         self.width = size = core.hidden_size
         gates = len(self.input_bias)
         self._transposed = np.empty((size, gates), np.float32)
-        # Of every step: its gates, its output, the output before, and what only one kind of core needs.
+        # For every step: gates, output, previous output, and `kept` arrays of the kind of core.
         self._steps = Workspace((), [gates, size, size] + [size] * kept)
-        # Of every part: what the last outputs say to the gates, their gradient, the output, and what one kind needs.
+        # For every part: recurrent contribution to the gates, gradient of the output, output, and `running` arrays.
         self._parts = Workspace((), [gates, size, size] + [size] * running)
         self._x = self._sizes = np.zeros(0, np.int64)
 
@@ -45,7 +44,7 @@ class CoreEngine(ABC):
         self._steps.resize(len(x))
         self._parts.resize(len(state))
         gates, outputs, before = self._steps.arrays[:3]
-        said, _, hidden = self._parts.arrays[:3]
+        recurrent, _, hidden = self._parts.arrays[:3]
         multiply(x, self.from_inputs.T, gates)
         gates += self.known_bias()
         self.start(state)
@@ -55,7 +54,7 @@ class CoreEngine(ABC):
             weights = self._transposed
         for rows, count in self._spans():
             before[rows] = hidden[:count]
-            multiply(hidden[:count], weights, said[:count])
+            multiply(hidden[:count], weights, recurrent[:count])
             self.step(rows, count)
             outputs[rows] = hidden[:count]
         return outputs, self.state()
@@ -79,38 +78,38 @@ class CoreEngine(ABC):
 
     @abstractmethod
     def known_bias(self) -> Array:
-        """What is added to the gates of all steps at once."""
+        """The bias that is added to the gates of all steps at once."""
 
     @abstractmethod
     def start(self, state: Array) -> None:
-        """Take over the state of every part."""
+        """Set the state of every part."""
 
     @abstractmethod
     def state(self) -> Array:
-        """The state of every part now."""
+        """The current state of every part."""
 
     @abstractmethod
     def step(self, rows: slice, count: int) -> None:
-        """Move the first parts on by a step."""
+        """Advance the first `count` parts by a step."""
 
     @abstractmethod
     def start_back(self) -> None:
-        """Nothing comes in from behind the last steps."""
+        """Set the gradients that flow back from later steps to 0."""
 
     @abstractmethod
     def step_back(self, rows: slice, count: int, d_output: Array) -> None:
-        """Turn the gates of a step into their gradients, and leave that of the outputs before."""
+        """Overwrite the gates of a step with their gradients, and store the gradient of the previous outputs."""
 
     @abstractmethod
     def gate_gradients(self) -> tuple[Array, Array]:
-        """The gradients of what inputs, and what last outputs, say to the gates, `[N, gates]` each."""
+        """The gradients of the inputs' and of the recurrent contribution to the gates, `[N, gates]` each."""
 
 
 class LSTMEngine(CoreEngine):
-    """Keeps of every step the cell before and the tanh of the cell, of every part the cell and its gradient."""
+    """Keeps the previous cell and the tanh of the cell for every step, the cell and its gradient for every part."""
 
-    def __init__(self, core: nn.LSTM) -> None:
-        super().__init__(core, kept=2, running=2)
+    def __init__(self, core: nn.LSTM, *, trained: bool) -> None:
+        super().__init__(core, kept=2, running=2, trained=trained)
 
     def known_bias(self) -> Array:
         bias: Array = self.input_bias + self.output_bias
@@ -126,9 +125,9 @@ class LSTMEngine(CoreEngine):
 
     def step(self, rows: slice, count: int) -> None:
         gates, _, _, cell_before, squashed = self._steps.arrays
-        said, _, hidden, cell, _ = self._parts.arrays
+        recurrent, _, hidden, cell, _ = self._parts.arrays
         cell_before[rows] = cell[:count]
-        kernels.lstm_forward(gates[rows], said[:count], cell[:count], squashed[rows], hidden[:count])
+        kernels.lstm_forward(gates[rows], recurrent[:count], cell[:count], squashed[rows], hidden[:count])
 
     def start_back(self) -> None:
         _, d_hidden, _, _, d_cell = self._parts.arrays
@@ -146,10 +145,10 @@ class LSTMEngine(CoreEngine):
 
 
 class GRUEngine(CoreEngine):
-    """Keeps of every step what the last output said to the new one, and the gradients of all that it said."""
+    """Keeps the recurrent contribution to the candidate for every step, and the gradients of all contributions."""
 
-    def __init__(self, core: nn.GRU) -> None:
-        super().__init__(core, kept=1, running=1)
+    def __init__(self, core: nn.GRU, *, trained: bool) -> None:
+        super().__init__(core, kept=1, running=1, trained=trained)
         self._d_recurrent = Workspace((), [len(self.input_bias)])
 
     def known_bias(self) -> Array:
@@ -165,8 +164,8 @@ class GRUEngine(CoreEngine):
 
     def step(self, rows: slice, count: int) -> None:
         gates, _, _, inner = self._steps.arrays
-        said, _, hidden, _ = self._parts.arrays
-        kernels.gru_forward(gates[rows], said[:count], self.output_bias, inner[rows], hidden[:count])
+        recurrent, _, hidden, _ = self._parts.arrays
+        kernels.gru_forward(gates[rows], recurrent[:count], self.output_bias, inner[rows], hidden[:count])
 
     def start_back(self) -> None:
         self._parts.arrays[1][:] = 0.0
@@ -184,52 +183,68 @@ class GRUEngine(CoreEngine):
         return self._steps.arrays[0], self._d_recurrent.arrays[0]
 
 
-class RecurrentEngine(ActorCriticEngine):
-    """`RecurrentActorCritic` without autograd: the MLPs of policy and value, behind their cores."""
+class Cores:
+    """The core of policy and value, or one for each, on packed steps."""
 
-    def __init__(self, network: RecurrentActorCritic, parameters: FlatParameters, info: SpaceInfo) -> None:
-        super().__init__(network.heads, parameters, info)
-        self.cores = [_core_engine(core) for core in network.cores]
-        self._width = self.cores[0].width
+    def __init__(self, network: RecurrentActorCritic, *, trained: bool) -> None:
+        self.members = [_core_engine(core, trained=trained) for core in network.cores]
+        self.width = self.members[0].width
+
+    def forward(self, obs: Array, sizes: Array, state: Array) -> tuple[list[Array], Array]:
+        """The outputs of every core, and the state after the steps."""
+        x, states = obs.reshape(len(obs), -1), np.split(state, len(self.members), axis=1)
+        runs = [core.forward(x, sizes, part) for core, part in zip(self.members, states, strict=True)]
+        return [outputs for outputs, _ in runs], np.concatenate([after for _, after in runs], axis=1)
+
+
+class RecurrentActing(CompiledActing):
+    """Acts with `RecurrentActorCritic`: the MLPs of policy and value, behind their cores."""
+
+    def __init__(self, network: RecurrentActorCritic, flat: Tensor, info: SpaceInfo) -> None:
+        super().__init__(network.heads, flat, info)
+        self._cores = Cores(network, trained=False)
+
+    def run(self, obs: Array, sizes: Array, state: Array, mask: Array | None) -> tuple[Array, Array, Array]:
+        """Policy outputs and values of a few packed steps, and the state after them."""
+        features, after = self._cores.forward(obs, sizes, state)
+        return *self.heads(features[0], features[-1], mask), after
+
+
+class RecurrentEngine(ActorCriticEngine):
+    """Likelihoods and values of packed steps, and their gradients."""
+
+    def __init__(self, network: RecurrentActorCritic, info: SpaceInfo) -> None:
+        super().__init__(network.heads, info)
+        self._cores = Cores(network, trained=True)
 
     def evaluate_steps(
         self, obs: Array, sizes: Array, state: Array, action: Array, mask: Array | None
     ) -> tuple[Array, Array, Array]:
         """Log-probabilities and entropies of actions, and values, of packed steps."""
-        features, _ = self._remember(obs, sizes, state)
+        features, _ = self._cores.forward(obs, sizes, state)
         return *self.likelihood(features[0], action, mask), self.values(features[-1])
-
-    def run_steps(self, obs: Array, sizes: Array, state: Array, mask: Array | None) -> tuple[Array, Array, Array]:
-        """Policy outputs and values of a few packed steps, and the state after them."""
-        features, after = self._remember(obs, sizes, state)
-        return *self.few(features[0], features[-1], mask), after
-
-    def _remember(self, obs: Array, sizes: Array, state: Array) -> tuple[list[Array], Array]:
-        x, states = obs.reshape(len(obs), -1), np.split(state, len(self.cores), axis=1)
-        runs = [core.forward(x, sizes, part) for core, part in zip(self.cores, states, strict=True)]
-        return [outputs for outputs, _ in runs], np.concatenate([after for _, after in runs], axis=1)
 
     def backward(self, d_log_prob: Array, d_entropy: float, d_value: Array) -> None:
         super().backward(d_log_prob, d_entropy, d_value)
-        # The loss has left the gradient of the policy's outputs where these were.
-        d_policy = self.policy.input_gradient(self._params, self._width)
-        d_values = self.value.input_gradient(d_value[:, None], self._width)
-        if len(self.cores) == 1:
-            self.cores[0].backward(d_policy + d_values)
+        # The loss has overwritten the policy's outputs with their gradient.
+        d_policy = self.policy.input_gradient(self._params, self._cores.width)
+        d_values = self.value.input_gradient(d_value[:, None], self._cores.width)
+        if len(self._cores.members) == 1:
+            self._cores.members[0].backward(d_policy + d_values)
         else:
-            self.cores[0].backward(d_policy)
-            self.cores[1].backward(d_values)
+            self._cores.members[0].backward(d_policy)
+            self._cores.members[1].backward(d_values)
 
 
-def _core_engine(core: nn.Module) -> CoreEngine:
+def _core_engine(core: nn.Module, *, trained: bool) -> CoreEngine:
     if isinstance(core, nn.LSTM):
-        return LSTMEngine(core)
+        return LSTMEngine(core, trained=trained)
     assert isinstance(core, nn.GRU)
-    return GRUEngine(core)
+    return GRUEngine(core, trained=trained)
 
 
-def recurrent_engine_for(network: nn.Module, parameters: FlatParameters, info: SpaceInfo) -> RecurrentEngine | None:
-    """The engine of a network that it covers: the default one for vectors, with float32 weights on a CPU."""
+def recurrent_within_reach(network: nn.Module, info: SpaceInfo) -> bool:
+    """Whether the engine can compute a network: the default one for vectors, with float32 weights on a CPU."""
     if type(network) is not RecurrentActorCritic or network.encoder is not None:
-        return None
-    return RecurrentEngine(network, parameters, info) if within_reach(network.heads, parameters, info) else None
+        return False
+    return within_reach(network.heads, info)

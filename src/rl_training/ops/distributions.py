@@ -1,7 +1,7 @@
 """Action distributions as functions of a policy's output `[B, param_size]`.
 
 Sampling is NumPy (it happens while acting, on small arrays, from an explicit stream); likelihoods and entropies are
-torch (they are differentiated). The two agree: a test holds the log-probabilities of both sides together.
+torch (they are differentiated). A test checks that the log-probabilities of both agree.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 FORBIDDEN = -1e8
 # Log deviations of squashed Gaussians are kept within these.
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
-# tanh is taken back for actions up to this: at 1 itself the raw action would be infinite.
+# Actions are clipped to this before tanh is inverted: at 1 the raw action would be infinite.
 _ALMOST_ONE = 1.0 - 1e-6
 
 
@@ -29,7 +29,7 @@ class Categorical:
     """Params are the logits of `size` choices.
 
     Every distribution here has `sample` (actions and their log-probabilities `[B]`), `mode`, `log_prob`, `entropy`, and
-    `kl`: how much is lost, in nats `[B]`, where actions of `old` params are taken for those of the others.
+    `kl`: KL(old || new) `[B]` of the distribution with `old` params from that with `params`.
     """
 
     size: int
@@ -42,7 +42,7 @@ class Categorical:
         shifted = params.astype(np.float64) - params.max(axis=-1, keepdims=True)
         cumulative = np.exp(shifted).cumsum(axis=-1)
         total = cumulative[:, -1]
-        # Kept below the total: the first choice that passes the threshold then always has some probability.
+        # Kept below the total, so that a choice with probability 0 is never drawn.
         threshold = np.minimum(rng.random(len(params)) * total, np.nextafter(total, 0.0))
         action = (cumulative <= threshold[:, None]).sum(axis=-1)
         log_prob = shifted[np.arange(len(params)), action] - np.log(total)
@@ -60,7 +60,7 @@ class Categorical:
         return -(log_probs.exp() * log_probs).sum(dim=-1)
 
     def kl(self, old: Tensor, params: Tensor) -> Tensor:
-        # A choice that both forbid has the probability 0 and a finite difference: it adds 0.
+        # A choice that both forbid has probability 0 and a finite difference of logarithms: it adds 0.
         log_probs = old.log_softmax(dim=-1)
         return (log_probs.exp() * (log_probs - params.log_softmax(dim=-1))).sum(dim=-1)
 
@@ -118,7 +118,7 @@ class DiagonalGaussian:
         return self.displaced(params, noise * np.exp(params[:, self.size :]))
 
     def displaced(self, params: Array, shift: Array) -> tuple[Array, Array]:
-        """Actions that lie off the means by `shift`, and their log-probabilities."""
+        """Actions mean + `shift`, and their log-probabilities."""
         mean, log_std = params[:, : self.size], params[:, self.size :]
         noise = shift * np.exp(-log_std)
         log_prob = -(0.5 * noise * noise + log_std).sum(axis=-1) - self.size * LOG_SQRT_2PI
@@ -150,7 +150,7 @@ def squashed_sample(params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def before_squashing(action: Tensor) -> Tensor:
-    """What tanh makes actions in [-1, 1] of; the ends of the interval are moved inside by 1e-6."""
+    """The inverse tanh of actions in [-1, 1]; the ends of the interval are moved inside by 1e-6."""
     return action.clamp(-_ALMOST_ONE, _ALMOST_ONE).atanh()
 
 

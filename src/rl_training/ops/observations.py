@@ -1,7 +1,7 @@
-"""Observations that are more than one array, as one row of bytes, so that every memory stores one array.
+"""Packing of observations with several arrays into one row of bytes, so that every buffer stores a single array.
 
 A row holds the float32 entries first (so that they are aligned, and can be scaled in place), then the bytes of images,
-then the action mask. Unpacking is a matter of views.
+then the action mask. Unpacking returns views.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from rl_training.types import Array, ObsPart, SpaceInfo
 
 
 def layout(parts: Sequence[ObsPart]) -> tuple[ObsPart, ...]:
-    """The order in which parts stand in a row: floats before bytes."""
+    """The order of the parts in a row: floats before bytes."""
     return tuple(sorted(parts, key=lambda part: part.dtype != "float32"))
 
 
 def part_bytes(part: ObsPart) -> int:
-    """How many bytes of a row a part takes."""
+    """The number of bytes that a part takes in a row."""
     return math.prod(part.shape) * np.dtype(part.dtype).itemsize
 
 
@@ -59,17 +59,17 @@ class Unpacker:
 
     @property
     def float_shape(self) -> tuple[int, ...] | None:
-        """The shape of what can be scaled in an observation, or None if nothing can."""
+        """The shape of an observation's floats, which can be normalized, or None if there are none."""
         if self._info.packed:
             return (self._float_end // 4,) if self._float_end else None
         return None if self._info.obs_dtype == "uint8" else self._info.obs_shape
 
     def floats(self, rows: Array) -> Array:
-        """The numbers `[..., *float_shape]`, as a view."""
+        """The floats `[..., *float_shape]`, as a view."""
         return rows[..., : self._float_end].view(np.float32) if self._info.packed else rows
 
     def inputs(self, rows: Array) -> Any:
-        """What a network sees: an array, or a mapping of them for a Dict space."""
+        """The network's inputs: an array, or a mapping of arrays for a Dict space."""
         if not self._info.packed:
             return rows
         arrays = {
@@ -79,5 +79,5 @@ class Unpacker:
         return arrays if self._info.obs_kind == "dict" else arrays[""]
 
     def mask(self, rows: Array) -> Array | None:
-        """Which choices are allowed `[..., action_size]`, or None if all always are."""
+        """Which choices are allowed `[..., action_size]`, or None if there is no mask."""
         return rows[..., self._mask].view(np.bool_) if self._info.mask_size else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -16,7 +14,7 @@ def clipped_policy_loss(log_ratio: Tensor, advantage: Tensor, clip_coef: float) 
 
 
 def surrogate_loss(log_ratio: Tensor, advantage: Tensor) -> Tensor:
-    """How a policy would do on the actions of another, to be minimised (Schulman et al. 2015, eq. 14)."""
+    """The importance-weighted surrogate of TRPO, to be minimised (Schulman et al. 2015, eq. 14)."""
     return -(log_ratio.exp() * advantage).mean()
 
 
@@ -25,33 +23,12 @@ def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
     return -(log_prob * advantage).mean()
 
 
-def imitation_loss(log_prob: Tensor, weight: Tensor) -> Tensor:
-    """How unlikely the actions of others are under a policy, each as important as its weight."""
-    return -(weight * log_prob).mean()
-
-
-def squared_imitation_loss(action: Tensor, wanted: Tensor, weight: Tensor) -> Tensor:
-    """How far actions `[B, A]` are from the wanted ones: the weighted mean of squares, over samples and dimensions."""
-    return (weight * (action - wanted).square().mean(dim=-1)).mean()
-
-
-def advantage_weights(advantage: Tensor, temperature: float, max_weight: float) -> Tensor:
-    """exp(advantage / temperature), at most `max_weight`: how much an action deserves to be repeated."""
-    # The limit is on the exponent, so that nothing overflows on the way.
-    return (advantage / temperature).clamp(max=math.log(max_weight)).exp()
-
-
-def softmax_weights(advantage: Tensor, temperature: float) -> Tensor:
-    """The same, in proportion to the other samples of the batch: the mean weight is 1."""
-    return (advantage / temperature).softmax(dim=0) * len(advantage)
-
-
 def effective_share(weight: Tensor) -> Tensor:
-    """The share of samples that would do the work of weighted ones: 1 where all weights are equal, 1/B for one."""
+    """The effective sample size as a share of B: 1 if all weights are equal, 1/B if only one is not 0."""
     largest = weight.max()
-    if not largest > 0.0:  # all of them are too small to be numbers: nothing does any work
+    if not largest > 0.0:  # all weights have underflowed to 0
         return torch.zeros_like(largest)
-    weight = weight / largest  # squares of small numbers would be 0
+    weight = weight / largest  # the squares of small weights would underflow to 0
     return weight.sum().square() / weight.square().sum() / len(weight)
 
 
@@ -61,12 +38,12 @@ def approximate_kl(log_ratio: Tensor) -> Tensor:
 
 
 def clip_fraction(log_ratio: Tensor, clip_coef: float) -> Tensor:
-    """The share of samples whose ratio left the trust interval."""
+    """The share of samples whose ratio is outside the clipping interval."""
     return ((log_ratio.exp() - 1.0).abs() > clip_coef).float().mean()
 
 
 def standardize(advantage: Tensor) -> Tensor:
-    """Zero mean and unit deviation; a single sample has no deviation and is left as it is."""
+    """Scale to zero mean and unit deviation; a single sample has no deviation and is not changed."""
     if advantage.numel() < 2:
         return advantage
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8)

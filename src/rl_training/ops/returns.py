@@ -19,7 +19,7 @@ def gae(
     """Generalised advantage estimation, all arguments `[T, B]` (Schulman et al. 2016, eq. 16).
 
     `next_value` is the value of the true successor: of the final observation where an episode was truncated. A
-    terminated step does not bootstrap; a truncated one does; neither passes the trace on to the step before it.
+    terminated step does not bootstrap, a truncated one does; the trace is cut at both.
     """
     advantage: Array = gae_kernel(reward, value, next_value, terminated, truncated, gamma, gae_lambda)
     return advantage

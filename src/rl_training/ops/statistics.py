@@ -1,4 +1,4 @@
-"""How good a training is over several seeds: robust means, and how sure one can be of them."""
+"""Statistics over several seeds: means, interquartile means and bootstrap confidence intervals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def mean(values: Array) -> Array:
 def interquartile_mean(values: Array) -> Array:
     """The mean of the middle half over the last axis `[..., N]` (IQM; Agarwal et al. 2021, section 4.3).
 
-    A quarter of the mass is cut off at each end. Where N is no multiple of 4 a value at the border counts in part: of 3
+    A quarter of the mass is cut off at each end. If N is not a multiple of 4, values at the border count in part: of 3
     values, the lowest and the highest count a quarter each and the middle one fully, so the IQM differs from the mean.
     """
     ordered = np.sort(np.asarray(values, np.float64), axis=-1)
@@ -39,9 +39,9 @@ def bootstrap_interval(
 ) -> tuple[Array, Array]:
     """The percentile bootstrap's confidence interval of a statistic over the last axis `[..., N]`, N at least 2.
 
-    The N values are drawn again with replacement `resamples` times; the interval holds the middle `level` of the
-    statistics of these draws. Its own generator makes it a pure function. Everything before the last axis is drawn
-    together, so that a curve stays a curve.
+    The N values are resampled with replacement `resamples` times; the interval holds the middle `level` of the
+    statistics of these resamples. `seed` makes the result reproducible. All leading axes use the same resamples, so
+    that the points of a curve stay together.
     """
     values = np.asarray(values, np.float64)
     count = values.shape[-1] if values.ndim else 0

@@ -1,4 +1,4 @@
-"""Steps within a trust region: their direction by conjugate gradients, their length by a line search."""
+"""Steps within a trust region: conjugate gradients for the direction, a line search for the length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rl_training.types import Array
 def conjugate_gradient(
     product: Callable[[Array], Array], goal: Array, max_steps: int, tolerance: float = 1e-10
 ) -> tuple[Array, Array]:
-    """x with A x = goal, and what is left of the goal, for a symmetric positive definite A known by its products alone.
+    """Solve A x = goal for a symmetric positive definite A, given as a product function; returns x and the residual.
 
     Ends when the squared residual is below `tolerance`, or after `max_steps` products (Hestenes and Stiefel 1952).
     """
@@ -24,7 +24,7 @@ def conjugate_gradient(
             break
         changed = product(direction)
         curvature = float(direction @ changed)
-        if not curvature > 0.0:  # rounding has used up what there was to gain
+        if not curvature > 0.0:  # rounding errors dominate: no further progress is possible
             break
         length = squared / curvature
         x += length * direction

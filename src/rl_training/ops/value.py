@@ -1,4 +1,4 @@
-"""Values, their targets and losses: every argument is `[B]` unless it says otherwise."""
+"""Values, their targets and losses; every argument is `[B]` unless stated otherwise."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def value_loss(value: Tensor, target: Tensor) -> Tensor:
 
 
 def clipped_value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float) -> Tensor:
-    """The larger of the plain error and that of a value kept within `clip` of the old one."""
+    """PPO's value loss: the larger of the plain error and that of the value clipped to within `clip` of the old one."""
     kept = old_value + (value - old_value).clamp(-clip, clip)
     return 0.5 * torch.max((value - target).square(), (kept - target).square()).mean()
 
 
 def td_target(reward: Array, discount: Array, terminated: Array, next_value: Array) -> Array:
-    """reward + discount * next_value, without the second term where the episode terminated (truncation is no end)."""
+    """reward + discount * next_value; no bootstrap where the episode terminated (truncation does bootstrap)."""
     return reward + discount * (1.0 - terminated) * next_value
 
 
 def ensemble_value_loss(value: Tensor, target: Tensor) -> Tensor:
-    """Half the mean squared error of every critic `[critics, B]`, summed over them."""
+    """Half the mean squared error of every critic `[critics, B]`, summed over critics."""
     return 0.5 * (value - target).square().mean(dim=-1).sum()
 
 
@@ -40,24 +40,24 @@ def expectile_loss(value: Tensor, target: Tensor, expectile: float) -> Tensor:
 
 
 def conservative_gap(value: Tensor, sampled: Tensor, log_density: Tensor) -> Tensor:
-    """log of the integral of exp Q over actions, minus Q of the data's, for every critic (Kumar et al. 2020, eq. 4).
+    """CQL's penalty: log integral of exp Q over actions, minus Q of the data's action (Kumar et al. 2020, eq. 4).
 
-    `value` is `[critics, B]`; `sampled` `[critics, B, S]` are the values of actions that were drawn with densities
-    `exp(log_density)` `[B, S]`, of which the integral is estimated by importance sampling. Gives `[critics]`.
+    `value` is `[critics, B]`; `sampled` `[critics, B, S]` are the Q-values of actions drawn with densities
+    `exp(log_density)` `[B, S]`, which estimate the integral by importance sampling. Returns `[critics]`.
     """
     estimate = (sampled - log_density).logsumexp(dim=-1) - math.log(sampled.shape[-1])
     return (estimate - value).mean(dim=-1)
 
 
 def weighted_huber_loss(value: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-    """The mean of weighted errors: squared up to 1, linear beyond."""
+    """The weighted mean of Huber losses: half the squared error up to 1, linear beyond."""
     return (weight * torch.nn.functional.huber_loss(value, target, reduction="none")).mean()
 
 
 def quantile_huber_loss(quantiles: Tensor, target: Tensor) -> Tensor:
-    """How far quantiles `[critics, B, N]` are from those of target samples `[B, M]` (Dabney et al. 2018, eq. 10).
+    """The quantile Huber loss of `[critics, B, N]` against target samples `[B, M]` (Dabney et al. 2018, eq. 10).
 
-    Summed over critics, averaged over the rest; the n-th quantile stands for the fraction (n + 1/2) / N.
+    Summed over critics, averaged over the rest; the n-th quantile is that of the fraction (n + 1/2) / N.
     """
     count = quantiles.shape[-1]
     fraction = (torch.arange(count, device=quantiles.device, dtype=quantiles.dtype) + 0.5) / count
@@ -74,6 +74,6 @@ def dueling_values(outputs: Tensor) -> Tensor:
 
 
 def explained_variance(value: Array, target: Array) -> float:
-    """1 - Var[target - value] / Var[target]; 0 where the target does not vary."""
+    """1 - Var[target - value] / Var[target]; 0 if the target does not vary."""
     variance = float(np.var(target))
     return 0.0 if variance == 0.0 else 1.0 - float(np.var(target - value)) / variance

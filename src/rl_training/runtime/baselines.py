@@ -1,4 +1,4 @@
-"""What the result of an offline run is compared with: the data itself, and a policy that only repeats it."""
+"""Baselines of an offline run: the returns in the dataset, and a behaviour-cloning policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Comparison(Callback):
-    """Puts beside every evaluation the dataset's mean return, its normalised score and a behaviour-cloning baseline."""
+    """Adds to every evaluation the dataset's mean return, a normalised score and a behaviour-cloning baseline."""
 
     def __init__(self, dataset: OfflineDataset, updates: int) -> None:
         self._dataset = dataset
@@ -49,7 +49,7 @@ class Comparison(Callback):
 
 
 def normalized_score(value: float, source: Mapping[str, Any]) -> float | None:
-    """0 for the dataset's lower reference return, 100 for the upper one; None where it has none (Fu et al. 2020)."""
+    """0 for the dataset's lower reference return, 100 for the upper one; None if it has none (Fu et al. 2020)."""
     low, high = source.get("ref_min_score"), source.get("ref_max_score")
     if low is None or high is None or low == high:
         return None
@@ -57,30 +57,29 @@ def normalized_score(value: float, source: Mapping[str, Any]) -> float | None:
 
 
 def clone_and_judge(run: Run, dataset: OfflineDataset, updates: int) -> float | None:
-    """The return of a policy of the same size that repeats the data's actions, on the run's evaluation episodes.
+    """Train a behaviour-cloning policy of the same size; returns its mean return on the run's evaluation episodes.
 
-    None if a signal came meanwhile: half a baseline is none.
+    Returns None if a signal stopped the training of the baseline.
     """
     settings, model, own = run.config.run, run.config.model, run.algorithm
     assert isinstance(own, OffPolicyAlgorithm)
     config = BCConfig(normalize_obs="auto")
     with untouched():
         context = Context(
-            run.info,
-            config,
-            _same_size(model),
-            1,
-            own.observer.device,
-            make_streams(settings.seed),
-            None,
-            settings.engine,
+            info=run.info,
+            config=config,
+            model=_same_size(model),
+            device=own.observer.device,
+            engine=settings.engine,
+            num_envs=1,
+            streams=make_streams(settings.seed),
         )
         loop = OfflineLoop(BC(context), run.info, dataset, BehaviorLoopConfig(), settings.seed)
         while loop.steps < updates and not run.signalled:
             loop.step(lambda step: None)
         if run.signalled:
             return None
-        return run.evaluator(loop.algorithm, settings.eval_episodes).mean
+        return run.evaluator(loop.algorithm.policy, settings.eval_episodes).mean
 
 
 def _same_size(model: ModelConfig) -> BCModelConfig:

@@ -1,22 +1,24 @@
-"""What happens around the steps of a loop: evaluate, stop early, log, save, in this order."""
+"""Callbacks, called around the steps of a loop: evaluate, stop early, log, save, in this order."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import EarlyStoppingRule
 from rl_training.runtime.actors.collector import EPISODE_METRICS
 from rl_training.runtime.evaluate import Evaluation
-from rl_training.types import Metrics
+from rl_training.types import Metrics, UserError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_training.runtime.run import Run
 
-# What every evaluation says; the last two are added by `Evaluate`.
+# The metrics of every evaluation; the last two are added by `Evaluate`.
 EVALUATION_METRICS = (
     *Evaluation(returns=(0.0,), lengths=(1,)).metrics(),
     "eval_return_best",
@@ -26,7 +28,7 @@ _LAST = 5
 
 
 class Callback:
-    """Override what you need; `run.request_stop(reason)` ends the run at the end of the step."""
+    """Base class: override what you need. `run.request_stop(reason)` ends the run at the end of the step."""
 
     def on_start(self, run: Run) -> None:
         """Before the first step of this process."""
@@ -35,44 +37,71 @@ class Callback:
         """After every step of the loop."""
 
     def on_eval(self, run: Run, metrics: Metrics) -> None:
-        """After every evaluation; what is added to its metrics is logged with them."""
+        """After every evaluation; entries added to `metrics` are logged too."""
 
     def on_log(self, run: Run, row: Metrics) -> None:
-        """After every row of metrics that the run writes down; the clock is its `step`."""
+        """After every row of metrics that the run writes; `row["step"]` is the run's step."""
 
     def on_checkpoint(self, run: Run, path: Path) -> None:
         """After every checkpoint."""
 
     def on_end(self, run: Run) -> None:
-        """When the run has ended, for whatever reason but an error."""
+        """When the run has ended, unless an error ended it."""
 
     def close(self) -> None:
-        """Let go of what is open: called last, after an error too. `on_start` may follow, if the run goes on."""
+        """Release resources: called last, after an error too. `on_start` may follow, if the run is continued."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What the callback remembers, as plain data."""
+        """The callback's state, as plain data."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave."""
+        """Restore what `state_dict` returned."""
 
 
-def named(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Callback]]:
-    """Each under its class and how many of the class came before, so that a new one takes no other's state."""
-    seen: Counter[str] = Counter()
-    for callback in callbacks:
-        kind = type(callback).__qualname__
-        yield f"{kind}.{seen[kind]}", callback
-        seen[kind] += 1
+class Callbacks(list[Callback]):
+    """The callbacks of a run, in the order in which they are called."""
+
+    def notify(self, hook: str, run: Run, *arguments: Any) -> None:
+        """Call a hook of every callback."""
+        for callback in self:
+            getattr(callback, hook)(run, *arguments)
+
+    @contextmanager
+    def joined_by(self, more: Sequence[Callback]) -> Iterator[None]:
+        """Add callbacks temporarily; logging and saving stay last, since they record what the others did."""
+        before = list(self)
+        last = [callback for callback in before if isinstance(callback, (Log, Save))]
+        self[:] = [*(callback for callback in before if callback not in last), *more, *last]
+        try:
+            yield
+        finally:
+            self[:] = before
+
+    def named(self) -> Iterator[tuple[str, Callback]]:
+        """Name each by its class and its index in the class, so that an added callback does not get another's state."""
+        seen: Counter[str] = Counter()
+        for callback in self:
+            kind = type(callback).__qualname__
+            yield f"{kind}.{seen[kind]}", callback
+            seen[kind] += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: callback.state_dict() for name, callback in self.named()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, callback in self.named():
+            if name in state:
+                callback.load_state_dict(state[name])
 
 
 def crossed(before: int, now: int, interval: int | None) -> bool:
-    """Whether the clock passed a multiple of the interval: robust to loops that advance by any amount."""
+    """Whether the step count passed a multiple of the interval, for loops that advance by any amount."""
     return interval is not None and now // interval > before // interval
 
 
 class Evaluate(Callback):
-    """Judges the policy at its cadence and at the end."""
+    """Evaluates the policy at its interval and at the end."""
 
     def __init__(self, interval: int | None, episodes: int) -> None:
         self.interval = interval
@@ -92,12 +121,12 @@ class Evaluate(Callback):
     def _evaluate(self, run: Run) -> None:
         metrics = run.evaluate(self.episodes).metrics()
         self.last_step = run.steps
-        if self.best is None or metrics["eval_return_mean"] > self.best:
-            self.best = metrics["eval_return_mean"]
-            run.best_step = run.steps
-        self.last.append(metrics["eval_return_mean"])
+        mean, best = metrics["eval_return_mean"], self.best
+        better = best is None or mean > best
+        self.best = mean if best is None or better else best
+        self.last.append(mean)
         summary = {"eval_return_best": self.best, "eval_return_last5_mean": sum(self.last) / len(self.last)}
-        run.record_evaluation(metrics | summary)
+        run.record_evaluation(metrics | summary, best=better)
 
     def state_dict(self) -> dict[str, Any]:
         return {"last_step": self.last_step, "best": self.best, "last": list(self.last)}
@@ -117,28 +146,29 @@ class EarlyStopping(Callback):
         self.restart()
 
     def restart(self) -> None:
-        """Forget the evaluations so far."""
+        """Discard the counts of past evaluations."""
         self.best: float | None = None
         self.waited = 0
         self.reached = 0
         self._metric_is_known = False
 
     def on_step(self, run: Run, metrics: Metrics) -> None:
-        """A metric that does not exist is said at the first update, long before most evaluations."""
+        """Report an unknown metric at the first update, long before most evaluations."""
         if self._metric_is_known:
             return
         known = metrics | dict.fromkeys((*EVALUATION_METRICS, *EPISODE_METRICS), 0.0)
         if self.rule.metric not in known:
-            if metrics.get("n_updates") == 0.0:  # a metric of updates, of which there was none yet
+            if metrics.get("n_updates") == 0.0:  # it may be a metric of updates, and there was no update yet
                 return
             name = self.rule.metric
-            raise run.mistake(f"early_stopping.metric={name!r}: no such metric", name, known)
+            listed = ", ".join(sorted(known))
+            raise UserError(f"early_stopping.metric={name!r}: no such metric{suggest(name, known)} (known: {listed})")
         self._metric_is_known = True
 
     def on_eval(self, run: Run, metrics: Metrics) -> None:
         rule = self.rule
         known = run.metrics | metrics
-        if rule.metric not in known:  # of episodes or updates, of which there was none yet
+        if rule.metric not in known:  # a metric of episodes or updates, and there was none yet
             return
         sign = 1.0 if rule.mode == "max" else -1.0
         value = sign * known[rule.metric]
@@ -161,12 +191,12 @@ class EarlyStopping(Callback):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state["rule"] != self.rule.model_dump(mode="json"):
-            return  # what another rule counted says nothing of this one
+            return  # the saved counts belong to another rule
         self.best, self.waited, self.reached = state["best"], state["waited"], state["reached"]
 
 
 class Log(Callback):
-    """Writes a row of metrics at its cadence, at every evaluation and at the end."""
+    """Writes a row of metrics at its interval, at every evaluation and at the end."""
 
     def __init__(self, interval: int) -> None:
         self.interval = interval
@@ -182,14 +212,16 @@ class Log(Callback):
 
 
 class Save(Callback):
-    """Writes a checkpoint at its cadence, at every new best and at the end."""
+    """Writes a checkpoint at its interval, at every new best evaluation and at the end."""
 
     def __init__(self, interval: int) -> None:
         self.interval = interval
 
     def on_step(self, run: Run, metrics: Metrics) -> None:
         # The last checkpoint is written by on_end, when nothing more can change.
-        if not run.finished and (crossed(run.previous_steps, run.steps, self.interval) or run.best_step == run.steps):
+        if not run.finished and (
+            crossed(run.previous_steps, run.steps, self.interval) or run.archive.best_step == run.steps
+        ):
             run.save()
 
     def on_end(self, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""The control surface: the value of a coefficient at a step, and the callbacks that a config asks for."""
+"""The control surface: the value of a coefficient at a step, and the control callbacks of a config."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl_training.runtime.callbacks import EVALUATION_METRICS, Callback, EarlySto
 from rl_training.runtime.schedules import ScheduleError, parse_control
 from rl_training.types import UserError
 
-# They stand on the algorithms' fields too: a plain mapping names no algorithm whose fields could be asked.
+# These repeat the aliases of the algorithms' fields, since a plain mapping may name no algorithm.
 _ALIASES = (("ent_coef", "entropy_coef"), ("clip_coef", "clip_range"), ("temperature",))
 
 
@@ -35,7 +35,7 @@ def resolve_temperature(config: Config | Mapping[str, Any], *, step: int, defaul
 
 
 def resolve_value(config: Config | Mapping[str, Any], key: str, *, step: int, default: float) -> float:
-    """Any number at a step, from a config object or a plain mapping, flat or with `algo_kwargs`."""
+    """The value of any number at a step, from a config object or a plain mapping, flat or with `algo_kwargs`."""
     flat = _flat(config)
     names = next((group for group in _ALIASES if key in group), (key,))
     given = [name for name in names if any(name + end in flat for end in ("", "_schedule", "_warmup_steps"))]
@@ -75,10 +75,10 @@ def _number(value: Any) -> float:
 
 
 def build_control_callbacks(config: Config | Mapping[str, Any]) -> list[Callback]:
-    """Evaluation at its cadence, then the early stopping rules that look at it."""
+    """The evaluation callback, then the early stopping rules that use its metrics."""
     run = config.run if isinstance(config, Config) else _checked(_flat(config))
     for rule in run.early_stopping:
-        # Other metrics are the algorithm's, and known after the first step.
+        # Other metrics are the algorithm's, which are known after the first step.
         if rule.metric.startswith("eval_") and rule.metric not in EVALUATION_METRICS:
             near = suggest(rule.metric, EVALUATION_METRICS)
             known = ", ".join(EVALUATION_METRICS)
@@ -88,6 +88,6 @@ def build_control_callbacks(config: Config | Mapping[str, Any]) -> list[Callback
 
 
 def _checked(flat: Mapping[str, Any]) -> RunConfig:
-    """What a plain mapping says about evaluating and stopping, checked as in any config."""
+    """The evaluation and stopping settings of a plain mapping, checked as in any config."""
     given = {key: flat[key] for key in ("eval_interval", "eval_episodes", "early_stopping") if key in flat}
-    return load_config({"algo": next(iter(REGISTRY)), "env_id": "", **given}).run  # of which these two are not read
+    return load_config({"algo": next(iter(REGISTRY)), "env_id": "", **given}).run  # algo and env_id are not used

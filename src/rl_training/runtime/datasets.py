@@ -1,10 +1,10 @@
-"""Datasets that need environments or checkpoints: a run's replay, and what policies do when they are let act."""
+"""Datasets that need environments or checkpoints: a run's replay buffer, and transitions collected by policies."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -12,37 +12,35 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from torch import Tensor
 
-from rl_training.algorithms.base import Algorithm, LoopConfig
+from rl_training.algorithms.base import AlgorithmConfig, LoopConfig, ModelConfig, Policy, PolicyContext
 from rl_training.data.datasets.arrays import fit_dataset, from_replay
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.data.datasets.files import read_dataset
 from rl_training.data.datasets.minari_layout import datasets_folder, from_episodes, write_minari
-from rl_training.data.replay import make_replay
+from rl_training.data.replay import replay_like
 from rl_training.data.replay_files import read_info
 from rl_training.experiment.config import load_config
 from rl_training.experiment.settings import RunConfig
+from rl_training.runtime.actors.actor import Actor
+from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, find_checkpoint, fitting_policy, read_checkpoint
-from rl_training.runtime.checkpoints.chunk_files import load_memory
-from rl_training.runtime.envs.lives import life_lost
+from rl_training.runtime.checkpoints.chunk_files import load_arrays
 from rl_training.runtime.envs.make import EnvMaker, RebuiltPerEpisode
 from rl_training.runtime.envs.spaces import ActionScaler
-from rl_training.runtime.rng import seeded, untouched
+from rl_training.runtime.rng import actor_streams, seeded, untouched
 from rl_training.runtime.schedules import ScheduleSet
 from rl_training.runtime.train import build_policy
-from rl_training.types import Array, SpaceInfo, UserError
-
-# Longer than any episode that is meant to end.
-_MOST_STEPS = 1_000_000
-
-# From an observation, and what it remembers of the episode, to what the environment gets, and what it remembers then.
-Player = Callable[[Array, Any], tuple[Any, Any]]
+from rl_training.types import Act, Array, Carry, SpaceInfo, UserError
 
 
 @dataclass(frozen=True)
 class EnvSettings:
-    """What decides an environment, and what a policy sees of it."""
+    """The settings that determine an environment and its observations."""
 
     env_id: str
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -54,23 +52,35 @@ class EnvSettings:
 
     @classmethod
     def named_in(cls, plain: Mapping[str, Any]) -> EnvSettings:
-        """Those that a config, or the source of a dataset, names."""
+        """The settings that a config, or the source of a dataset, names."""
         return cls(**{name: plain[name] for name in cls.__dataclass_fields__ if name in plain})
+
+    def maker(self) -> EnvMaker:
+        """A maker of environments as a run with these settings has them."""
+        run = RunConfig(env_id=self.env_id, env_kwargs=dict(self.env_kwargs), vectorization="sync")
+        maker = EnvMaker(run, LoopConfig(time_limit=self.time_limit, frame_stack=self.frame_stack))
+        if maker.makes_vectors:
+            raise UserError(f"env_id={self.env_id!r}: a dataset needs a function that makes single environments")
+        return maker
+
+
+def _one_row(settings: EnvSettings) -> tuple[VectorEnv[Any, Any, Any], SpaceInfo]:
+    """A vector of one environment, and its spaces."""
+    maker = settings.maker()
+    envs = maker.masking(maker.vector(1))
+    info = maker.describe(envs)
+    if info.packed:
+        envs.close()
+        raise UserError(f"env_id={settings.env_id!r}: datasets of Dict observations or masks are not supported")
+    return envs, info
 
 
 @contextmanager
 def one_environment(settings: EnvSettings) -> Iterator[tuple[gym.Env[Any, Any], SpaceInfo]]:
     """A single environment as a run with these settings has it, and its spaces."""
-    run = RunConfig(env_id=settings.env_id, env_kwargs=dict(settings.env_kwargs))
-    maker = EnvMaker(run, LoopConfig(time_limit=settings.time_limit, frame_stack=settings.frame_stack))
-    if maker.makes_vectors:
-        raise UserError(f"env_id={settings.env_id!r}: a dataset needs a function that makes single environments")
-    envs: Any = maker.masking(maker.vector(1))
-    info = maker.describe(envs)
+    envs, info = _one_row(settings)
     envs.close()
-    if info.packed:
-        raise UserError(f"env_id={settings.env_id!r}: datasets of Dict observations or masks are not supported")
-    env = maker.single()
+    env = settings.maker().single()
     try:
         yield env, info
     finally:
@@ -94,7 +104,7 @@ def open_dataset(
 
 
 def read_run_replay(path: str | Path) -> OfflineDataset:
-    """What the latest checkpoint of a run remembers of its environments, as its policy acted."""
+    """The replay buffer of a run's latest checkpoint as a dataset, with the policy's actions."""
     found = find_checkpoint(path)
     checkpoint = read_checkpoint(found)
     config, state = checkpoint.meta["config"], checkpoint.state["parts"].get("replay")
@@ -102,9 +112,9 @@ def read_run_replay(path: str | Path) -> OfflineDataset:
         raise UserError(f"{str(path)!r}: is a run of {config['algo']}, which keeps no replay")
     try:
         info = read_info(checkpoint.meta["spaces"])
-        replay = make_replay(info, state["num_envs"], state["buffer_size"], config["frame_stack"])
-        arrays = {f"replay.{name}": array for name, array in replay.memory.items()}
-        load_memory(arrays, {name: array for name, array in checkpoint.memory.items() if name.startswith("replay.")})
+        replay = replay_like(info, state, config["frame_stack"])
+        arrays = {f"replay.{name}": array for name, array in replay.arrays.items()}
+        load_arrays(arrays, {name: array for name, array in checkpoint.arrays.items() if name.startswith("replay.")})
         replay.load_state_dict(state)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{str(found)!r}: its replay is damaged or foreign ({error!r})") from None
@@ -115,12 +125,12 @@ def read_run_replay(path: str | Path) -> OfflineDataset:
     scale = checkpoint.state["parts"].get("rewards")
     if scale is None:
         return dataset
-    # A run that went on from a dataset remembers rewards as it learned from them.
+    # A run that continued from a dataset stores scaled rewards: undo the scaling.
     return replace(dataset, reward=((dataset.reward - scale["shift"]) / scale["factor"]).astype(np.float32))
 
 
 def save_minari(dataset: OfflineDataset, dataset_id: str, settings: EnvSettings, *, action_units: str = "auto") -> Path:
-    """Write a dataset where Minari looks for it, with what there is to say of its environment."""
+    """Write a dataset where Minari looks for it, with a description of its environment."""
     with one_environment(settings) as (env, info):
         return write_minari(
             datasets_folder(),
@@ -138,29 +148,29 @@ def _in_environment_units(dataset: OfflineDataset, info: SpaceInfo, dtype: Any, 
     fitted = fit_dataset(dataset, info, action_units)
     action = ActionScaler(info, dtype)(fitted.action)
     given = dataset.action.reshape(action.shape)
-    if np.allclose(action, given, rtol=1e-5, atol=1e-6 * np.abs(action).max()):  # scaling cost nothing but last bits
+    if np.allclose(action, given, rtol=1e-5, atol=1e-6 * np.abs(action).max()):  # scaling changed rounding only
         action = given
     return replace(dataset, action=action, source={**fitted.source, "action_units": "environment"})
 
 
 def _spec_of(env: gym.Env[Any, Any]) -> str | None:
-    """How Gymnasium makes the environment again, in JSON, if it can."""
+    """The JSON from which Gymnasium can make the environment again, if it can."""
     if env.spec is None:
         return None
     spec = deepcopy(env.spec)
-    # It only says when the environment is made anew, and Gymnasium cannot make it.
+    # This wrapper only controls when the environment is rebuilt, and Gymnasium cannot make it.
     spec.additional_wrappers = tuple(
         wrapper for wrapper in spec.additional_wrappers if wrapper.name != RebuiltPerEpisode.__name__
     )
     try:
         return spec.to_json()
-    except (TypeError, ValueError):  # its arguments are no plain data
+    except (TypeError, ValueError):  # its arguments are not plain data
         return None
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """Who acts: the policy of a run or a checkpoint, or nobody (random actions); and its share, against the others."""
+    """A behaviour policy: that of a run or a checkpoint, or random actions (None); and its weight in the mixture."""
 
     run: str | Path | None = None
     weight: float = 1.0
@@ -181,30 +191,28 @@ def collect(
     ref_min_score: float | None = None,
     ref_max_score: float | None = None,
 ) -> OfflineDataset:
-    """Let policies act for so many steps or episodes, each for its share of them; the same call gives the same data.
+    """Collect steps or episodes with behaviour policies, each by its weight; the same call returns the same data.
 
-    Episodes are whole, except for the last one of `steps`. Runs bring their environment with them: `env_id` and
-    `env_kwargs` are needed for random actions alone. Policies explore as they did in training, unless `deterministic`.
+    Episodes are whole, except for the last one if `steps` is given. Runs name their environment: `env_id` and
+    `env_kwargs` are needed only if all actions are random. Policies explore as in training, unless `deterministic`.
     """
     if (steps is None) == (episodes is None):
         raise UserError(f"steps={steps!r}, episodes={episodes!r}: give one of them")
     goal = whole_number("episodes", episodes) if steps is None else whole_number("steps", steps)
     seed = whole_number("seed", seed, least=0)
     _check_sources(sources)
-    checkpoints = [None if who.run is None else read_checkpoint(find_checkpoint(who.run)) for who in sources]
+    checkpoints = [
+        None if behaviour.run is None else read_checkpoint(find_checkpoint(behaviour.run)) for behaviour in sources
+    ]
     settings = _common_environment(sources, checkpoints, env_id, env_kwargs)
-    with untouched(), one_environment(settings) as (env, info):
-        players = []
-        for number, (who, checkpoint) in enumerate(zip(sources, checkpoints, strict=True)):
-            own_seed = int(seeded(seed, f"policy {number}").generate_state(1)[0])
-            if who.run is None or checkpoint is None:
-                players.append(_random_player(env.action_space, own_seed))
-            else:
-                policy = _load_policy(who.run, checkpoint, own_seed)
-                players.append(_policy_player(policy, info, env.action_space.dtype, explore=not deterministic))
-        weights = [who.weight for who in sources]
-        played = list(_play_in_turn(env, players, weights, goal, seed, by_steps=steps is not None))
-    shares = [f"{who}: {sum(turn == n for turn, _, _ in played)} episodes" for n, who in enumerate(sources)]
+    with untouched(), closing(_collector(settings, seed)) as collector:
+        actors = [
+            _actor(behaviour, checkpoint, collector, _seed_of(seed, number), explore=not deterministic)
+            for number, (behaviour, checkpoint) in enumerate(zip(sources, checkpoints, strict=True))
+        ]
+        weights = [behaviour.weight for behaviour in sources]
+        played = list(_play_in_turn(actors, weights, goal, by_steps=steps is not None))
+    shares = [f"{behaviour}: {sum(turn == n for turn, _, _ in played)} episodes" for n, behaviour in enumerate(sources)]
     source = asdict(settings) | {
         "format": "collected",
         "action_units": "environment",
@@ -218,10 +226,10 @@ def collect(
 
 def _check_sources(sources: Sequence[Behaviour]) -> None:
     if not sources:
-        raise UserError("nobody acts: name a run, or ask for random actions")
-    for who in sources:
-        if not 0.0 < who.weight < math.inf:
-            raise UserError(f"{who}={who.weight:g}: the weight must be a number above 0")
+        raise UserError("there is no policy to act: name a run, or ask for random actions")
+    for behaviour in sources:
+        if not 0.0 < behaviour.weight < math.inf:
+            raise UserError(f"{behaviour}={behaviour.weight:g}: the weight must be a number above 0")
 
 
 def _common_environment(
@@ -230,10 +238,10 @@ def _common_environment(
     env_id: str | None,
     env_kwargs: Mapping[str, Any] | None,
 ) -> EnvSettings:
-    """The environment of all runs, which must be the one that is asked for too."""
+    """The environment of all runs, which must equal the requested one."""
     runs = {
-        str(who): EnvSettings.named_in(checkpoint.meta["config"])
-        for who, checkpoint in zip(sources, checkpoints, strict=True)
+        str(behaviour): EnvSettings.named_in(checkpoint.meta["config"])
+        for behaviour, checkpoint in zip(sources, checkpoints, strict=True)
         if checkpoint is not None
     }
     if not runs:
@@ -251,79 +259,78 @@ def _common_environment(
     return common
 
 
-def _load_policy(run: str | Path, checkpoint: Checkpoint, seed: int) -> Algorithm:
-    """The policy of a checkpoint, exploring as it did then, but with randomness of its own."""
+class UniformPolicy(Policy):
+    """Takes every action with the same probability."""
+
+    def act(self, obs: Array, carry: Carry, *, explore: bool, rng: np.random.Generator) -> Act:
+        return self.act_randomly(obs, carry, rng=rng)
+
+    def policy_state(self) -> dict[str, Tensor]:
+        return {}
+
+    def load_policy_state(self, state: Mapping[str, Tensor]) -> None:
+        """It has no tensors."""
+
+
+def _seed_of(seed: int, number: int) -> int:
+    return int(seeded(seed, f"policy {number}").generate_state(1)[0])
+
+
+def _collector(settings: EnvSettings, seed: int) -> Collector:
+    """One environment with observations in its own dtype and with random episode seeds."""
+    envs, info = _one_row(settings)
+    own = replace(info, obs_dtype=str(envs.single_observation_space.dtype))
+    return Collector(envs, own, np.random.Generator(np.random.PCG64(seeded(seed, "episodes"))))
+
+
+def _actor(
+    behaviour: Behaviour, checkpoint: Checkpoint | None, collector: Collector, seed: int, *, explore: bool
+) -> Actor:
+    """An actor for one behaviour policy, with its own random stream."""
+    policy = _uniform(collector.info) if checkpoint is None else _load_policy(str(behaviour.run), checkpoint, seed)
+    return Actor(policy, collector, actor_streams(seed, 0)[1], explore=explore)
+
+
+def _uniform(info: SpaceInfo) -> Policy:
+    return UniformPolicy(
+        PolicyContext(info=info, config=AlgorithmConfig(), model=ModelConfig(), device=torch.device("cpu"))
+    )
+
+
+def _load_policy(run: str, checkpoint: Checkpoint, seed: int) -> Policy:
+    """The policy of a checkpoint, which explores as it did when it was saved."""
     config = load_config(checkpoint.meta["config"], seed=seed, vectorization="sync")
-    policy = build_policy(config)
-    policy.close()  # it acts in an environment that is made for all
+    policy, _ = build_policy(config)
     trainer = checkpoint.state["trainer"]
     scheduled = ScheduleSet(config.controls, trainer["horizon"]).values(checkpoint.meta["step"])
-    policy.algorithm.load_policy_state(fitting_policy(checkpoint.policy, policy.algorithm, Path(run)))
-    policy.algorithm.set_hyperparameters(**scheduled, **trainer.get("hyperparameters", {}))
-    return policy.algorithm
-
-
-def _policy_player(policy: Algorithm, info: SpaceInfo, dtype: Any, *, explore: bool) -> Player:
-    scale = ActionScaler(info, dtype)
-
-    def act(obs: Array, carry: Any) -> tuple[Any, Any]:
-        decided = policy.act(np.array(obs[None], info.obs_dtype), carry, explore=explore)
-        return scale(decided.action)[0], decided.carry
-
-    return act
-
-
-def _random_player(space: gym.Space[Any], seed: int) -> Player:
-    space = deepcopy(space)  # the environment may draw from its own
-    space.seed(seed)
-    return lambda obs, carry: (space.sample(), None)
+    policy.load_policy_state(fitting_policy(checkpoint.policy, policy, Path(run)))
+    present = scheduled | trainer["hyperparameters"]
+    policy.values |= {name: float(present[name]) for name in policy.values.keys() & present.keys()}
+    return policy
 
 
 def _play_in_turn(
-    env: gym.Env[Any, Any],
-    players: Sequence[Player],
-    weights: Sequence[float],
-    goal: int,
-    seed: int,
-    *,
-    by_steps: bool,
+    actors: Sequence[Actor], weights: Sequence[float], goal: int, *, by_steps: bool
 ) -> Iterator[tuple[int, int, dict[str, Array]]]:
-    """Whose turn it was, the seed and the data of each episode; the next turn is his who is most behind his share."""
-    rng = np.random.Generator(np.random.PCG64(seeded(seed, "episodes")))
-    order, given = rng.permutation(len(players)), np.zeros(len(players))
+    """Yield the actor, the seed and the data of each episode. The actor most behind its share plays the next one."""
+    collector = actors[0].collector
+    order, given = collector.rng.permutation(len(actors)), np.zeros(len(actors))
+    collector.start()
+    scale = ActionScaler(collector.info, collector.envs.single_action_space.dtype)
     while given.sum() < goal:
         turn = int(order[np.argmin((given / weights)[order])])
-        episode_seed = int(rng.integers(0, 2**31 - 1))
-        episode = _play(env, players[turn], episode_seed, int(goal - given.sum()) if by_steps else None)
-        given[turn] += len(episode["rewards"]) if by_steps else 1
-        yield turn, episode_seed, episode
-
-
-def _play(env: gym.Env[Any, Any], act: Player, seed: int, most: int | None) -> dict[str, Array]:
-    """One episode, of `most` steps at most."""
-    dtype = env.observation_space.dtype
-    shown = [np.array(env.reset(seed=seed)[0], dtype)]
-    actions: list[Any] = []
-    rewards: list[float] = []
-    terminations: list[bool] = []
-    truncations: list[bool] = []
-    carry, over = None, False
-    while not over and len(rewards) != most:
-        action, carry = act(shown[-1], carry)
-        obs, reward, terminated, truncated, facts = env.step(action)
-        carry = None if life_lost(facts) else carry
-        shown.append(np.array(obs, dtype))
-        actions.append(action)
-        rewards.append(float(reward))
-        terminations.append(bool(terminated))
-        truncations.append(bool(truncated))
-        over = terminations[-1] or truncations[-1]
-        if len(rewards) == _MOST_STEPS and most is None:
-            raise UserError(f"an episode did not end in {_MOST_STEPS:,} steps; give steps instead of episodes")
-    return {
-        "observations": np.stack(shown),
-        "actions": np.stack(actions),
-        "rewards": np.array(rewards),
-        "terminations": np.array(terminations),
-        "truncations": np.array(truncations),
-    }
+        episode_seed = int(collector.seeds[0])
+        steps = actors[turn].play(int(goal - given.sum()) if by_steps else None)
+        given[turn] += len(steps) if by_steps else 1
+        within = [False] * (len(steps) - 1)  # a lost life does not end an episode: only the last step can
+        yield (
+            turn,
+            episode_seed,
+            {
+                "observations": np.concatenate([*(step.obs for step in steps), steps[-1].next_obs]),
+                "actions": np.concatenate([scale(step.action) for step in steps]),
+                "rewards": np.concatenate([step.reward for step in steps]),
+                "terminations": np.array([*within, bool(collector.terminated[0])]),
+                "truncations": np.array([*within, bool(collector.truncated[0])]),
+            },
+        )

@@ -1,33 +1,28 @@
-"""Judges a policy: on environments of its own, with episode seeds that never change, without touching training."""
+"""Evaluates a policy in separate environments, with fixed episode seeds, without any effect on training.
+
+This is the one place that steps environments to evaluate.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from rl_training.algorithms.base import Policy
+from rl_training.runtime.actors.actor import MOST_STEPS
 from rl_training.runtime.envs.lives import lives_lost
 from rl_training.runtime.envs.make import reset_each
 from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.rng import seeded, untouched
-from rl_training.types import Act, Array, Metrics, SpaceInfo, UserError
+from rl_training.types import Array, Metrics, SpaceInfo, UserError
 
-# Every run is judged on the same episodes, so that their results can be compared.
+# Every run is evaluated on the same episodes, so that results can be compared.
 _EVALUATION_SEED = 20_260_312
 _MOST_ENVS = 16
-# Longer than any episode that is meant to end.
-_MOST_STEPS = 1_000_000
-
-
-class Policy(Protocol):
-    """What is judged: an algorithm, or anything that acts like one."""
-
-    def act(self, obs: Array, carry: Any = None, *, explore: bool) -> Act: ...
-
-    def begin_episodes(self, carry: Any, mask: Array) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,7 @@ def episode_seeds(episodes: int) -> list[int]:
 
 
 class Evaluator:
-    """Runs evaluations; its environments are made on first use and kept."""
+    """Runs evaluations; its environments are made at the first use and kept."""
 
     def __init__(self, make: Callable[[int], VectorEnv[Any, Any, Any]], info: SpaceInfo) -> None:
         self._make = make
@@ -71,9 +66,9 @@ class Evaluator:
         self._width = 0
 
     def __call__(self, policy: Policy, episodes: int) -> Evaluation:
-        """Play this many episodes with the best known actions, so that no random stream of training is drawn from."""
+        """Play this many episodes with greedy actions. A policy that still draws uses a separate random stream."""
         with untouched():
-            # The width of a batch can move the last bits of its rows, so it depends on nothing but `episodes`.
+            # The size of a batch can change the last bits of its rows, so it depends on `episodes` only.
             width = min(episodes, _MOST_ENVS)
             if self._envs is None or self._width != width:
                 self.close()
@@ -86,18 +81,19 @@ class Evaluator:
         playing = np.arange(envs.num_envs)  # which episode each environment plays
         upcoming = envs.num_envs
         raw = self._reset(envs, seeds, playing, None)
-        carry = None
+        carry = policy.initial_carry(envs.num_envs)
+        rng = np.random.Generator(np.random.PCG64(seeded(_EVALUATION_SEED, "policy")))
         while (playing < len(seeds)).any():
-            decided = policy.act(np.array(raw, dtype=self._info.obs_dtype), carry, explore=False)
+            decided = policy.act(np.array(raw, dtype=self._info.obs_dtype), carry, explore=False, rng=rng)
             carry = decided.carry
             raw, reward, terminated, truncated, infos = envs.step(scale(decided.action))
             live = playing < len(seeds)
             np.add.at(returns, playing[live], reward[live])
             np.add.at(lengths, playing[live], 1)
             done = terminated | truncated
-            if (lengths[playing[live & ~done]] >= _MOST_STEPS).any():
+            if (lengths[playing[live & ~done]] >= MOST_STEPS).any():
                 raise UserError(
-                    f"an evaluation episode did not end in {_MOST_STEPS:,} steps; give a time_limit to truncate it"
+                    f"an evaluation episode did not end in {MOST_STEPS:,} steps; give a time_limit to truncate it"
                 )
             if done.any():
                 for b in np.flatnonzero(done):
@@ -109,7 +105,7 @@ class Evaluator:
 
     @staticmethod
     def _reset(envs: VectorEnv[Any, Any, Any], seeds: list[int], playing: Array, mask: Array | None) -> Array:
-        # An environment that has no episode left to play goes on for company, unjudged.
+        # An environment that has no episode left keeps running, and its episodes do not count.
         fresh = [seeds[min(int(k), len(seeds) - 1)] for k in playing]
         if envs.metadata["autoreset_mode"] != AutoresetMode.DISABLED:
             return np.asarray(envs.reset(seed=fresh[0])[0])  # there is only one: see EnvMaker.judged

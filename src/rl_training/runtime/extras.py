@@ -1,4 +1,4 @@
-"""What only an extra brings: imported when it is asked for, and named when it is missing."""
+"""Imports optional packages, and names the extra that installs a missing one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_training.types import UserError
 
-# Every extra but `dev`, and the distribution that it is there for.
+# Every extra but `dev`, and the main distribution that it installs.
 EXTRAS = {
     "atari": "ale-py",
     "box2d": "box2d",
@@ -20,23 +20,23 @@ EXTRAS = {
 
 
 def install_command(extra: str) -> str:
-    """What a user types to get an extra."""
+    """The command that installs an extra."""
     return f"pip install 'rl-training[{extra}]'"
 
 
 def missing(extra: str, error: object) -> str:
-    """What to say, behind what asked for it, when an extra is missing."""
+    """The message for a missing extra, to be shown after the key that needs it."""
     return f"needs an extra that is not installed: {install_command(extra)} ({' '.join(str(error).split())})"
 
 
 def extra_behind(error: object) -> str | None:
-    """The extra of which an error speaks, if it does."""
+    """The extra that an error message is about, if any."""
     words = str(error).lower()
     return next((extra for extra, distribution in EXTRAS.items() if distribution in words), None)
 
 
 def import_extra(module: str, extra: str, *, asked_by: str) -> Any:
-    """A module that an extra installs; `asked_by` begins the message that says what is missing."""
+    """Import a module that an extra installs; `asked_by` begins the error message if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

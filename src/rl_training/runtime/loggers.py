@@ -1,4 +1,4 @@
-"""Shows a run while it goes on: a line on a terminal, TensorBoard, Weights & Biases. None of them changes training."""
+"""Loggers of a run: a progress line on a terminal, TensorBoard, Weights & Biases. None of them changes training."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ProgressDisplay(Callback):
 
     def on_step(self, run: Run, metrics: Metrics) -> None:
         if self._first_step is None:
-            # The first step compiles what is not in a cache: its speed says nothing of those to come.
+            # The first step may compile kernels, so it is left out of the measured speed.
             self._first_step, self._started = run.steps, time.perf_counter()
         elif self._live is not None:
             self._live.update(self._task, completed=run.steps, line=self._describe(run))
@@ -84,7 +84,7 @@ class ProgressDisplay(Callback):
 
 
 class TensorBoard(Callback):
-    """Writes every row of metrics to `<run>/tensorboard`: one scalar for each, at the run's clock."""
+    """Writes every row of metrics to `<run>/tensorboard`, one scalar for each, at the run's step."""
 
     def __init__(self) -> None:
         with untouched():
@@ -95,7 +95,7 @@ class TensorBoard(Callback):
     def on_start(self, run: Run) -> None:
         folder = _run_folder(run, "tensorboard") / "tensorboard"
         try:
-            # What was written after the checkpoint that the run goes on from is written again: readers drop the first.
+            # Rows after the checkpoint that the run resumes from are written again: TensorBoard drops the old ones.
             self._writer = self._library.SummaryWriter(str(folder), purge_step=self.last_step + 1)
         except OSError as error:
             raise UserError(f"cannot write to {str(folder)!r}: {error.strerror or error}") from error
@@ -114,7 +114,7 @@ class TensorBoard(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         if self._writer is not None:
-            self._writer.flush()  # what the checkpoint says was written must survive whatever comes
+            self._writer.flush()  # rows up to the checkpoint must not be lost in a crash
         return {"last_step": self.last_step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -124,7 +124,7 @@ class TensorBoard(Callback):
 class WeightsAndBiases(Callback):
     """Sends every row of metrics to one W&B run, which a resumed run continues. `WANDB_MODE=offline` needs no account.
 
-    W&B takes no step twice: rows that it has already are passed over when a run goes on from an earlier checkpoint.
+    W&B accepts no step twice: it skips the rows that it already has when a run resumes from an earlier checkpoint.
     """
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class WeightsAndBiases(Callback):
             self._library = import_extra("wandb", "wandb", asked_by="loggers='wandb'")
             if self._library.setup().settings.mode == "online" and not self._library.login(prompt=False, verify=False):
                 raise UserError(
-                    "loggers='wandb': W&B knows no account here; run `wandb login`, or set WANDB_MODE=offline"
+                    "loggers='wandb': you are not logged in to W&B; run `wandb login`, or set WANDB_MODE=offline"
                 )
         self._session: Any = None
         self._ended = False
@@ -151,7 +151,7 @@ class WeightsAndBiases(Callback):
                     config=run.config.flat(),
                     tags=list(run.config.run.tags),
                     resume="allow",
-                    allow_val_change=True,  # a run that goes on may have more steps
+                    allow_val_change=True,  # a resumed run may have more steps
                     reinit="create_new",
                     settings={"console": "off", "quiet": True},  # the terminal belongs to the progress display
                 )
@@ -181,7 +181,7 @@ class WeightsAndBiases(Callback):
 
 def _run_folder(run: Run, logger: str) -> Path:
     if run.folder is None:
-        raise UserError(f"loggers={logger!r}: writes into the run's folder, and this run has none; give output_dir")
+        raise UserError(f"loggers={logger!r}: writes into the run's folder, but this run has none; give output_dir")
     return run.folder.path
 
 
@@ -189,5 +189,5 @@ LOGGERS: Mapping[str, type[Callback]] = {"tensorboard": TensorBoard, "wandb": We
 
 
 def build_loggers(names: Iterable[str]) -> list[Callback]:
-    """The loggers that a config asks for; one whose extra is missing says so now."""
+    """Build the loggers of a config; raises if the extra of one is missing."""
     return [LOGGERS[name]() for name in names]

@@ -1,4 +1,4 @@
-"""Classic control without velocities: what moves, and how fast, has to be remembered."""
+"""Classic control without velocities: a partially observable task that needs a recurrent policy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from rl_training.types import Array, UserError
 
-# Which numbers of an observation are no velocities.
+# Which entries of an observation are not velocities.
 _SHOWN = {
     "CartPole": [0, 2],
     "Pendulum": [0, 1],
@@ -26,7 +26,7 @@ class NoVelocity(gym.ObservationWrapper[Any, Any, Any]):
     """
 
     def __init__(self, env_id: str, **env_kwargs: Any) -> None:
-        # Those of a namespace are other implementations, which need more than gymnasium itself.
+        # Ids with a namespace are other implementations, which need more than gymnasium itself.
         known = [key for key, spec in gym.registry.items() if spec.namespace is None and spec.name in _SHOWN]
         if env_id not in known:
             words = f"its velocities are not known; must be one of {', '.join(known)}"

@@ -1,4 +1,4 @@
-"""Learning curves of runs as a picture: runs that differ only in their seed become a mean and a confidence band."""
+"""Plots the learning curves of runs: runs that differ only in their seed become a mean and a confidence band."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from rl_training.types import Array, UserError
 
 DEFAULT_METRICS = ("eval_return_mean", "episode_return_mean")
 FORMATS = (".png", ".svg", ".pdf")
-# What differs between runs that are one experiment: the seed, and what only decides where things are written.
+# Settings that may differ between runs of one experiment: the seed, and those that only affect what is written.
 _NO_DIFFERENCE = ("seed", "output_dir", "tags", "loggers", "expected", "log_interval", "keep_checkpoints")
 _GRID = 200
 _RESAMPLES = 2_000
 _MOST_MARKERS = 30
 _MOST_WORDS = 3
 _LONGEST_VALUE = 24
-# Okabe and Ito's colours, which all common kinds of colour blindness tell apart; then the same with dashes.
+# Okabe and Ito's colours, which are safe for colour-blind readers; then the same colours with dashes.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("-", "--", ":", "-.")
 _TITLES = {
-    "eval_return_mean": ("Evaluation: best known actions", "return per episode (reward)"),
+    "eval_return_mean": ("Evaluation: greedy actions", "return per episode (reward)"),
     "episode_return_mean": ("Training: mean of the last 100 episodes", "return per episode (reward)"),
 }
 
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run as its folder tells it."""
+    """A run as read from its folder."""
 
     path: Path
     config: Mapping[str, Any]
     rows: Sequence[Mapping[str, Any]]
 
     def curve(self, metric: str) -> tuple[Array, Array]:
-        """Steps and values of a metric, of the rows that have a number for it."""
+        """Steps and values of a metric, from the rows that have a finite number for it."""
         points = [(row["step"], row[metric]) for row in self.rows if math.isfinite(row.get(metric, math.nan))]
         steps, values = np.array(points, np.float64).reshape(-1, 2).T
         return steps, values
@@ -69,7 +69,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Plot:
-    """Where a picture was written, and what is not in it."""
+    """The file of a plot, its groups, and notes on runs that were left out."""
 
     path: Path
     groups: Sequence[Group]
@@ -99,7 +99,7 @@ def plot_runs(paths: Iterable[str | Path], *, metrics: Sequence[str] = (), outpu
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
-    """The folders of runs that paths mean: themselves, or all that are up to two levels below them."""
+    """The run folders of some paths: each path itself, or all run folders up to two levels below it."""
     found: dict[Path, Path] = {}
     for path in map(Path, paths):
         here = [path] if _is_run(path) else sorted(p for p in (*path.glob("*"), *path.glob("*/*")) if _is_run(p))
@@ -114,7 +114,7 @@ def _is_run(path: Path) -> bool:
 
 
 def read_run(path: Path) -> LoggedRun:
-    """A run's config and metrics; a last line that a crash cut short is passed over."""
+    """A run's config and metrics; an incomplete last line, left by a crash, is skipped."""
     try:
         config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
         text = (path / "metrics.jsonl").read_text(encoding="utf-8") if (path / "metrics.jsonl").is_file() else ""
@@ -128,13 +128,13 @@ def read_run(path: Path) -> LoggedRun:
 
 
 def _identity(run: LoggedRun) -> str:
-    """What all seeds of an experiment have in common."""
+    """A string that is equal for all seeds of an experiment."""
     kept = {key: value for key, value in run.config.items() if key not in _NO_DIFFERENCE}
     return json.dumps(kept, sort_keys=True, default=str)
 
 
 def _without_repetitions(runs: Sequence[LoggedRun]) -> tuple[list[LoggedRun], list[str]]:
-    """One run for each config and seed, the longest: a repetition shows nothing new, and would narrow the band."""
+    """Keep the longest run of each config and seed: a repetition adds no information, and would narrow the band."""
     kept: dict[tuple[str, Any], LoggedRun] = {}
     notes = []
     for run in runs:
@@ -150,7 +150,7 @@ def _without_repetitions(runs: Sequence[LoggedRun]) -> tuple[list[LoggedRun], li
 
 
 def group_runs(runs: Sequence[LoggedRun]) -> list[Group]:
-    """Runs that differ only in their seed, together, each group under what tells it from the others."""
+    """Group runs that differ only in their seed; a group's label names what distinguishes it from the others."""
     members: dict[str, list[LoggedRun]] = {}
     for run in runs:
         members.setdefault(_identity(run), []).append(run)
@@ -159,7 +159,7 @@ def group_runs(runs: Sequence[LoggedRun]) -> list[Group]:
 
 
 def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> str:
-    """The algorithm and the environment, as far as they differ; then the settings that tell it from its like."""
+    """The algorithm and the environment, if they differ between groups; then the settings that differ."""
     names = [key for key in ("algo", "env_id") if len({other.get(key) for other in configs}) > 1]
     like = [c for c in configs if all(c.get(key) == config.get(key) for key in ("algo", "env_id"))]
     keys = sorted({key for c in like for key in c} - set(_NO_DIFFERENCE))
@@ -186,7 +186,7 @@ def _known_metrics(asked: Sequence[str], runs: Sequence[LoggedRun]) -> list[str]
 
 
 def common_curves(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array] | None:
-    """Curves on steps that all of them cover, as steps `[P]` and values `[P, N]`; None where there are none.
+    """Curves on steps that all of them cover, as steps `[P]` and values `[P, N]`; None if there are no such steps.
 
     Curves with the same steps are taken as they are, others are interpolated. Single points, as from one evaluation at
     the end of each run, are put at their mean step.
@@ -246,7 +246,7 @@ def _draw_group(panel: Any, group: Group, metric: str, index: int) -> None:
     label = group.label if len(group.runs) == 1 else f"{group.label} (mean of {len(group.runs)} seeds)"
     style: dict[str, Any] = {"color": colour, "linestyle": dash, "linewidth": 1.8, "label": label}
     curves = group.curves(metric)
-    if not curves:  # so that the legend has it all the same
+    if not curves:  # so that the group is in the legend anyway
         panel.plot([], [], **style)
         return
     together = common_curves(curves)

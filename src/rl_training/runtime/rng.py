@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
+# The first actor's environments and policy, and the minibatches. A further actor has `env/1` and `policy/1`, and so on.
 STREAMS = ("env", "policy", "batch")
 
 
 def seeded(seed: int, name: str) -> np.random.SeedSequence:
-    """A seed of its own for every name, so that adding one stream moves no other."""
+    """A separate seed for every name, so that adding a stream changes no other."""
     return np.random.SeedSequence([seed, zlib.crc32(name.encode())])
 
 
@@ -27,13 +28,20 @@ def make_streams(seed: int) -> dict[str, np.random.Generator]:
     return {name: np.random.Generator(np.random.PCG64(seeded(seed, name))) for name in STREAMS}
 
 
+def actor_streams(seed: int, number: int) -> tuple[np.random.Generator, np.random.Generator]:
+    """The generators of an actor's environments and of its policy. Adding an actor changes no other stream."""
+    names = [name if number == 0 else f"{name}/{number}" for name in ("env", "policy")]
+    env, policy = (np.random.Generator(np.random.PCG64(seeded(seed, name))) for name in names)
+    return env, policy
+
+
 def streams_state(streams: Mapping[str, np.random.Generator]) -> dict[str, Any]:
     """The state of the run's generators and of the global ones, as plain data."""
     return {"streams": {name: stream.bit_generator.state for name, stream in streams.items()}} | _global_state()
 
 
 def restore_streams(streams: Mapping[str, np.random.Generator], state: Mapping[str, Any]) -> None:
-    """Take over what `streams_state` gave."""
+    """Restore what `streams_state` returned."""
     for name, stream in streams.items():
         stream.bit_generator.state = state["streams"][name]
     _restore_global_state(state)
@@ -61,7 +69,7 @@ def _restore_global_state(state: Mapping[str, Any]) -> None:
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Whatever happens inside leaves the global generators as they were."""
+    """Restore the global generators at the end, whatever is drawn from them inside."""
     state = _global_state()
     try:
         yield

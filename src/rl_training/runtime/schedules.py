@@ -1,25 +1,58 @@
-"""Schedules while a run goes on: the value of every scheduled hyperparameter at a step.
+"""Schedules during a run: the value of every scheduled hyperparameter at a step.
 
 The curves and their parser are in `rl_training.experiment.schedules`, where a config is checked against them; they
-are given here too, under the name that people look for.
+are re-exported here, where users look for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from rl_training.algorithms.base import Algorithm
+from rl_training.experiment.config import Config
 from rl_training.experiment.schedules import Control, Schedule, ScheduleError, parse_control, parse_schedule
 
-__all__ = ["Control", "Schedule", "ScheduleError", "ScheduleSet", "parse_control", "parse_schedule"]
+__all__ = [
+    "Control",
+    "Schedule",
+    "ScheduleError",
+    "ScheduleSet",
+    "parse_control",
+    "parse_schedule",
+    "restore_hyperparameters",
+    "set_by_hand",
+]
 
 
 class ScheduleSet:
-    """All scheduled or warmed-up hyperparameters of a run, over a horizon that stays what the run first had."""
+    """All hyperparameters of a run with a schedule or a warm-up, over the horizon that the run had at its start."""
 
     def __init__(self, controls: Mapping[str, Control], horizon: int) -> None:
         self.controls = dict(controls)
         self.horizon = horizon
 
     def values(self, step: int) -> dict[str, float]:
-        """What to set on the algorithm when the clock shows `step`."""
+        """The values to set on the algorithm at `step`."""
         return {name: control.at(step, self.horizon) for name, control in self.controls.items()}
+
+
+def set_by_hand(config: Config, algorithm: Algorithm) -> dict[str, Any]:
+    """The hyperparameters that were set directly on the algorithm, and differ from the config."""
+    configured = config.algorithm.model_dump(mode="json")
+    now = algorithm.cfg.model_dump(mode="json")
+    return {name: value for name, value in now.items() if name not in config.controls and value != configured[name]}
+
+
+def restore_hyperparameters(
+    config: Config, algorithm: Algorithm, by_hand: Mapping[str, Any], saved_config: Mapping[str, Any]
+) -> None:
+    """Set them again, except those that a schedule or a changed config now controls."""
+    configured = config.algorithm.model_dump(mode="json")
+    kept = {
+        name: value
+        for name, value in by_hand.items()
+        if name not in config.controls and configured[name] == saved_config.get(name)
+    }
+    if kept:
+        algorithm.set_hyperparameters(**kept)

@@ -1,4 +1,4 @@
-"""One config on several seeds: a run for each, one after the other, and what they come to together."""
+"""Trains one config on several seeds, one after the other, and summarises the runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RESAMPLES = 10_000
 
 @dataclass(frozen=True)
 class Estimate:
-    """A statistic over seeds; its confidence interval needs two of them."""
+    """A statistic over seeds; its confidence interval needs at least two seeds."""
 
     value: float
     interval: tuple[float, float] | None
@@ -34,7 +34,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class SeedsResult:
-    """The runs of one config on several seeds, in the folder that holds them; those that are not done are `missing`."""
+    """The runs of one config on several seeds, and their folder; seeds without a finished run are `missing`."""
 
     config: Config
     folder: Path
@@ -61,8 +61,8 @@ class SeedsResult:
 
     @property
     def method(self) -> str:
-        """How the confidence intervals are made."""
-        few = "; of so few it is the whole range" if len(self.runs) <= 3 else ""
+        """How the confidence intervals are computed."""
+        few = "; with so few it is the whole range" if len(self.runs) <= 3 else ""
         return f"percentile bootstrap over {len(self.runs)} seeds, {RESAMPLES:,} resamples{few}"
 
     @property
@@ -77,7 +77,7 @@ class SeedsResult:
         return Estimate(float(statistic(values)), (float(low), float(high)))
 
     def summary(self) -> dict[str, Any]:
-        """All of it as plain data, as it stands in `summary.json`."""
+        """The contents of `summary.json`, as plain data."""
         content: dict[str, Any] = {
             "metric": METRIC,
             "seeds": list(self.seeds),
@@ -107,7 +107,7 @@ class SeedsResult:
 
 
 class SeedsInterrupted(Interrupted):
-    """A signal ended the training: the run that it hit was saved (`result`), `outcome` has those done before."""
+    """A signal ended the training: the interrupted run was saved (`result`), `outcome` has the finished ones."""
 
     def __init__(self, result: TrainResult, outcome: SeedsResult) -> None:
         super().__init__(result)
@@ -122,9 +122,9 @@ def train_seeds(
     env_factory: EnvFactory | None = None,
     report: Callable[[int, TrainResult], None] | None = None,
 ) -> SeedsResult:
-    """Train a config on each seed, one after the other, in a folder of their own with a `summary.json`.
+    """Train a config on each seed, one after the other, in a new folder with a `summary.json`.
 
-    The summary is written after every run, so that whatever ends the training, what is done is kept; `report` is called
+    The summary is written after every run, so that finished runs are kept if training stops early; `report` is called
     then too, with the seed and its result.
     """
     config = config if isinstance(config, Config) else load_config(config)
@@ -139,34 +139,34 @@ def train_seeds(
             _write_summary(outcome)
             if report is not None:
                 report(seed, runs[seed])
-            if runs[seed].signalled and outcome.missing:  # in its last evaluation; it ended all the same
+            if runs[seed].signalled and outcome.missing:  # the signal came in the last evaluation of the run
                 raise KeyboardInterrupt
     except KeyboardInterrupt as stop:
         result = stop.result if isinstance(stop, Interrupted) else TrainResult({}, None, None, INTERRUPTED)
         _write_summary(outcome)
         raise SeedsInterrupted(result, outcome) from stop
     except UserError as error:
-        if not any(folder.iterdir()):  # a mistake in the config, which has nothing to do with the seed
+        if not any(folder.iterdir()):  # a mistake in the config, independent of the seed
             raise
         done = f"; done before it: {', '.join(map(str, runs))}" if runs else ""
         raise UserError(f"seed {seed}: {error}\nThe runs are in {folder}{done}") from error
     finally:
         with suppress(OSError):
-            folder.rmdir()  # only succeeds where a mistake kept the first run from being made
+            folder.rmdir()  # only succeeds if a mistake prevented the first run
     return outcome
 
 
 def _checked(seeds: Sequence[int]) -> tuple[int, ...]:
     repeated = sorted({seed for seed in seeds if list(seeds).count(seed) > 1})
     if repeated:
-        raise UserError(f"seeds={list(seeds)}: {repeated[0]} is there twice; a run is the same for the same seed")
+        raise UserError(f"seeds={list(seeds)}: {repeated[0]} is given twice; equal seeds make equal runs")
     if not seeds or min(seeds) < 0:
         raise UserError(f"seeds={list(seeds)}: give one or more whole numbers that are at least 0")
     return tuple(seeds)
 
 
 def _make_folder(config: Config) -> Path:
-    """A new folder for the runs, named like a run of all seeds."""
+    """Make a new folder for the runs, named like a run."""
     parent, name = Path(config.run.output_dir), run_name(config.run.algo, config.run.env_id, None)
     try:
         for attempt in range(1, 1000):

@@ -1,4 +1,4 @@
-"""The one driver: build a run from a config, then run it."""
+"""The driver: builds a run from a config, then runs it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -15,22 +14,26 @@ import torch
 from gymnasium.vector import VectorEnv
 from threadpoolctl import threadpool_limits
 
-from rl_training.algorithms.base import Algorithm, CollectingLoopConfig, Context, ModelConfig
+from rl_training.algorithms.base import CollectingLoopConfig, Context, ModelConfig, Policy, PolicyContext
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.references import resolve_reference, unfitting_call
 from rl_training.experiment.registry import REGISTRY, capable
-from rl_training.runtime.actors.collector import Collector, Idle
+from rl_training.runtime.actors.actor import Actor
+from rl_training.runtime.actors.collector import Collector
+from rl_training.runtime.actors.sources import Local, Nothing, Source
 from rl_training.runtime.arguments import callback_list
 from rl_training.runtime.callbacks import Callback, Log, Save
+from rl_training.runtime.clock import WALL_CLOCK
 from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.envs.make import EnvFactory, EnvMaker
 from rl_training.runtime.evaluate import Evaluator
 from rl_training.runtime.loggers import build_loggers
 from rl_training.runtime.loops import LOOPS
+from rl_training.runtime.loops.base import Loop
 from rl_training.runtime.rng import make_streams
-from rl_training.runtime.run import COMPLETED, INTERRUPTED, WALL_CLOCK, Interrupted, Loop, Run, TrainResult
-from rl_training.types import SpaceInfo, Streams, UserError
+from rl_training.runtime.run import COMPLETED, INTERRUPTED, Interrupted, Run, Surroundings, TrainResult
+from rl_training.types import SpaceInfo, UserError
 
 __all__ = [
     "COMPLETED",
@@ -52,7 +55,7 @@ AnyConfig = Config | Mapping[str, Any] | str | Path
 
 
 class Trainer(Protocol):
-    """`train` for one algorithm: `train_ppo` and its like."""
+    """`train` for one algorithm, such as `train_ppo`."""
 
     def __call__(
         self,
@@ -65,25 +68,71 @@ class Trainer(Protocol):
 
 
 def build(config: Config, *, env_factory: EnvFactory | None = None, callbacks: Sequence[Callback] = ()) -> Run:
-    """Everything a run needs, in memory: the last place where a mistake in a config can surface."""
+    """Build everything a run needs, without writing to disk; all mistakes in a config are found here at the latest."""
     controls, loggers = build_control_callbacks(config), build_loggers(config.run.loggers)
     users = [*(_callback(reference) for reference in config.run.callbacks), *callback_list("callbacks", callbacks)]
-    num_envs = config.run.num_envs if config.loop.collects else 1
-    policy = build_policy(config, num_envs=num_envs, env_factory=env_factory)
+    collects = config.loop.collects
+    num_envs = config.run.num_envs if collects else 1
     with ExitStack() as on_failure:
-        on_failure.callback(policy.close)
-        collector = _collector(config, policy)
-        loop = resolve_reference(LOOPS[config.spec.family], key="family")(policy.algorithm, collector, config)
+        surroundings, envs, context = _surroundings(config, num_envs, env_factory, on_failure)
+        algorithm = config.spec.build(Context(**context, num_envs=num_envs, streams=surroundings.streams))
+        source: Source = _local(config, surroundings, envs, algorithm.policy) if collects else Nothing()
+        loop: Loop = resolve_reference(LOOPS[config.spec.family], key="family")(algorithm, source, config)
+        if not collects:
+            envs.close()  # only their spaces were needed
         on_failure.pop_all()
     ordered = [
-        *_comparisons(config, getattr(loop, "dataset", None)),
+        *_comparisons(config, loop.dataset),
         *controls,
         *users,
         *loggers,
         Log(config.run.log_interval),
         Save(config.run.checkpoint_interval),
     ]
-    return Run(config, policy.info, policy.algorithm, loop, collector, policy.evaluator, policy.streams, ordered)
+    return Run(config, surroundings, algorithm, source, loop, ordered)
+
+
+def build_policy(config: Config, *, env_factory: EnvFactory | None = None) -> tuple[Policy, Surroundings]:
+    """Build only the policy of a config, and what is needed to evaluate it."""
+    with ExitStack() as on_failure:
+        surroundings, envs, context = _surroundings(config, 1, env_factory, on_failure)
+        policy = config.spec.policy(PolicyContext(**context))
+        envs.close()
+        on_failure.pop_all()
+    return policy, surroundings
+
+
+def _surroundings(
+    config: Config, num_envs: int, env_factory: EnvFactory | None, on_failure: ExitStack
+) -> tuple[Surroundings, VectorEnv[Any, Any, Any], dict[str, Any]]:
+    """The surroundings of a policy, its environments, and the arguments that it is built from."""
+    torch.set_num_threads(config.run.threads)
+    threadpool_limits(1, user_api="blas")  # NumPy's threads slow it down: only torch uses several
+    streams = make_streams(config.run.seed)
+    maker = EnvMaker(config.run, config.loop, env_factory)
+    factory = None if config.model.model == "auto" else _model_factory(config.model.model)
+    envs = maker.masking(maker.vector(num_envs))
+    on_failure.callback(envs.close)
+    info = maker.describe(envs)
+    _check_capabilities(config, info)
+    context = {
+        "info": info,
+        "config": config.algorithm,
+        "model": config.model,
+        "device": _device(config.run.device, info),
+        "model_factory": factory,
+        "engine": config.run.engine,
+    }
+    evaluator = Evaluator(maker.judged, info)
+    return Surroundings(info, envs.single_action_space.dtype, evaluator, streams), envs, context
+
+
+def _local(config: Config, surroundings: Surroundings, envs: VectorEnv[Any, Any, Any], policy: Policy) -> Local:
+    """One actor in this process, which acts with the learner's own policy."""
+    loop, streams = config.loop, surroundings.streams
+    assert isinstance(loop, CollectingLoopConfig)
+    collector = Collector(envs, surroundings.info, streams["env"], reward_clip=loop.reward_clip)
+    return Local(Actor(policy, collector, streams["policy"]))
 
 
 def _comparisons(config: Config, dataset: OfflineDataset | None) -> list[Callback]:
@@ -94,49 +143,8 @@ def _comparisons(config: Config, dataset: OfflineDataset | None) -> list[Callbac
     return [Comparison(dataset, config.run.bc_baseline_updates)]
 
 
-@dataclass(frozen=True)
-class Policy:
-    """An algorithm with environments to see the spaces of, and to be judged in."""
-
-    algorithm: Algorithm
-    info: SpaceInfo
-    envs: VectorEnv[Any, Any, Any]
-    evaluator: Evaluator
-    streams: Streams
-
-    def close(self) -> None:
-        self.envs.close()
-        self.evaluator.close()
-
-
-def build_policy(config: Config, *, num_envs: int = 1, env_factory: EnvFactory | None = None) -> Policy:
-    """What acts, without what it learns from."""
-    torch.set_num_threads(config.run.threads)
-    threadpool_limits(1, user_api="blas")  # NumPy's own threads crawl: several threads are torch's
-    streams = make_streams(config.run.seed)
-    maker = EnvMaker(config.run, config.loop, env_factory)
-    factory = None if config.model.model == "auto" else _model_factory(config.model.model)
-    envs = maker.masking(maker.vector(num_envs))
-    with ExitStack() as on_failure:
-        on_failure.callback(envs.close)
-        info = maker.describe(envs)
-        _check_capabilities(config, info)
-        device = _device(config.run.device, info)
-        context = Context(info, config.algorithm, config.model, num_envs, device, streams, factory, config.run.engine)
-        algorithm = config.spec.build(context)
-        on_failure.pop_all()
-    return Policy(algorithm, info, envs, Evaluator(maker.judged, info), streams)
-
-
-def _collector(config: Config, policy: Policy) -> Collector | Idle:
-    loop = config.loop
-    if not isinstance(loop, CollectingLoopConfig) or not loop.collects:
-        return Idle(policy.envs)
-    return Collector(policy.envs, policy.info, policy.streams["env"], reward_clip=loop.reward_clip)
-
-
 def _model_factory(reference: str) -> Callable[[SpaceInfo, ModelConfig], torch.nn.Module]:
-    """The user's function or class that makes a network, which is looked at when it is made."""
+    """A function that makes a network with the user's function or class, and checks the result."""
     make = resolve_reference(reference, key="model")
     if not callable(make):
         raise UserError(f"model={reference!r}: must name a class or function that makes a network")
@@ -155,7 +163,7 @@ def _model_factory(reference: str) -> Callable[[SpaceInfo, ModelConfig], torch.n
 
 def _device(name: str, info: SpaceInfo) -> torch.device:
     if name == "auto":
-        # Small networks on vectors are faster on a CPU, where they have an engine of their own.
+        # Small networks on vectors are faster on a CPU, where they have their own engine.
         images = info.obs_kind == "image" or any(part.kind == "image" for part in info.parts)
         return torch.device("cuda" if images and torch.cuda.is_available() else "cpu")
     try:
@@ -173,7 +181,7 @@ def _check_capabilities(config: Config, info: SpaceInfo) -> None:
         ("actions", info.action_kind, able.actions),
     ):
         if kind not in allowed:
-            # Who has a dataset wants to learn from it; who has none cannot, and has nobody to imitate.
+            # Suggest offline algorithms for offline runs only, and no imitation, which needs demonstrations.
             others = [
                 name
                 for name in capable(info.obs_kind, info.action_kind)
@@ -200,14 +208,14 @@ def _callback(reference: str) -> Callback:
 
 
 def run(run: Run) -> TrainResult:
-    """Step the loop until it is done or told to stop."""
-    run.lock()
-    run.start_clock()
+    """Step the loop until the run is complete or stopped."""
+    run.archive.lock()
+    run.clock.start()
     try:
         with _signals_stop(run):
             run.notify("on_start")
             while not run.finished:
-                # Looked at between steps only, so that all that a step has to log, judge and save is done.
+                # Checked between steps only, so that a step's evaluation, log and checkpoint are complete.
                 if run.signalled:
                     run.request_stop(INTERRUPTED)
                     break
@@ -225,8 +233,8 @@ def run(run: Run) -> TrainResult:
         _conclude(run, f"failed: {error!r}")
         raise
     finally:
-        run.stop_clock()
-        run.unlock()
+        run.clock.stop()
+        run.archive.unlock()
         for callback in run.callbacks:
             callback.close()
     if run.interrupted:
@@ -243,7 +251,7 @@ def _conclude(run: Run, reason: str) -> None:
 
 @contextmanager
 def _signals_stop(run: Run) -> Iterator[None]:
-    """The first SIGINT or SIGTERM ends the run at the next safe point; a second one of either kind ends it at once."""
+    """The first SIGINT or SIGTERM ends the run after the current step; a second one of either ends it at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -271,7 +279,7 @@ def train(
     env_factory: EnvFactory | None = None,
     algo: str | None = None,
 ) -> TrainResult:
-    """Train what a config says, in a folder of its own; or go on with `resume`, a run or a checkpoint."""
+    """Train a config in a new folder, or continue `resume`, a run or a checkpoint."""
     from rl_training.runtime.workflows import resume_training
 
     if not isinstance(config, Config):
@@ -281,19 +289,19 @@ def train(
         raise UserError(f"algo={config.run.algo!r}: this trains {algo}; use train() or train_{config.run.algo}()")
     if resume is not None:
         if run_dir is not None:
-            raise UserError(f"run_dir={str(run_dir)!r}: a run that goes on stays in its folder; give resume or run_dir")
+            raise UserError(f"run_dir={str(run_dir)!r}: a resumed run stays in its folder; give resume or run_dir")
         return resume_training(resume, callbacks=callbacks, env_factory=env_factory, config=config)
     built = build(config, env_factory=env_factory, callbacks=callbacks)
     try:
         built.start()
-        built.open_folder(run_dir)
+        built.archive.open(built, run_dir)
         return run(built)
     finally:
         built.close()
 
 
 def trainer(algo: str) -> Trainer:
-    """The function `train_<algo>`, which trains one algorithm and refuses the config of another."""
+    """Make the function `train_<algo>`, which trains one algorithm and refuses the config of another."""
 
     def train_one(
         config: AnyConfig,
@@ -306,5 +314,5 @@ def trainer(algo: str) -> Trainer:
 
     train_one.__name__ = train_one.__qualname__ = f"train_{algo}"
     train_one.__module__ = f"rl_training.runtime.{algo}_trainer"
-    train_one.__doc__ = f"Train {algo} as a config says: a preset's name, a file, a mapping or a checked config."
+    train_one.__doc__ = f"Train {algo} with a config: a preset's name, a file, a mapping or a checked config."
     return train_one

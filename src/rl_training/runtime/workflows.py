@@ -1,4 +1,4 @@
-"""What one does with a run that exists: judge it, go on with it, verify a preset."""
+"""Workflows on existing runs and presets: evaluate a checkpoint, resume a run, verify a preset."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from rl_training.runtime.train import INTERRUPTED, Run, TrainResult, build, buil
 from rl_training.runtime.train import run as run_training
 from rl_training.types import Metrics, UserError
 
-# What a run is cannot change when it goes on; what is written about it, its length and its rates can.
+# A resumed run keeps these settings; its length, its rates and what it writes may change.
 _FIXED = ("algo", "env_id", "env_kwargs", "vectorization", "num_envs", "seed")
-# What was learned from may have moved; whether it is still the same is checked when it is read.
+# These files may have moved; whether their contents are the same is checked when they are read.
 _MOVABLE = ("dataset", "start_from")
 
 
@@ -37,17 +37,17 @@ def evaluate_checkpoint(
     which: str = "latest",
     env_factory: EnvFactory | None = None,
 ) -> Metrics:
-    """Judge the policy of a run or a checkpoint, on the episodes that every evaluation uses."""
+    """Evaluate the policy of a run or a checkpoint, on the episodes that every evaluation uses."""
     found = find_checkpoint(path, which)
     checkpoint = read_checkpoint(found, policy_only=True)
     config = load_config(checkpoint.meta["config"], device=device)
-    judged = build_policy(config, env_factory=env_factory)
+    policy, surroundings = build_policy(config, env_factory=env_factory)
     try:
-        judged.algorithm.load_policy_state(fitting_policy(checkpoint.policy, judged.algorithm, found))
+        policy.load_policy_state(fitting_policy(checkpoint.policy, policy, found))
         episodes = config.run.eval_episodes if num_episodes is None else num_episodes
-        metrics = judged.evaluator(judged.algorithm, whole_number("num_episodes", episodes)).metrics()
+        metrics = surroundings.evaluator(policy, whole_number("num_episodes", episodes)).metrics()
     finally:
-        judged.close()
+        surroundings.evaluator.close()
     return {"step": float(checkpoint.meta["step"])} | metrics
 
 
@@ -61,7 +61,7 @@ def restore(
     config: Config | None = None,
     **values: Any,
 ) -> tuple[Run, list[str]]:
-    """The run that a checkpoint holds, ready to go on, and what differs from where it was saved.
+    """Restore the run of a checkpoint, ready to continue; also returns what differs from when it was saved.
 
     Its config is the saved one with `overrides` and `values`, or `config` as a whole.
     """
@@ -70,18 +70,18 @@ def restore(
     overrides, saved = list(overrides), checkpoint.meta["config"]
     given = [values.get("algo"), *(o.removeprefix("algo=") for o in overrides if o.startswith("algo="))]
     for algo in given if config is None else [config.run.algo]:
-        if algo not in (None, saved["algo"]):  # before its settings are read, of which most would be unknown
-            raise _kept("algo", saved["algo"], algo)
+        if algo not in (None, saved["algo"]):  # checked first: most settings of another algorithm would be unknown
+            raise _cannot_change("algo", saved["algo"], algo)
     config = config or load_config(saved, overrides, **values)
     changes = _changes(saved, config)
     run = build(config, env_factory=env_factory, callbacks=callbacks)
     try:
-        fitting_policy(checkpoint.policy, run.algorithm, found)
+        fitting_policy(checkpoint.policy, run.algorithm.policy, found)
         run.load(checkpoint)
     except BaseException:
         run.close()
         raise
-    run.checkpoint = found
+    run.archive.checkpoint = found
     if run.stop_reason == INTERRUPTED or changes.keys() & _lifting(run.stop_reason):
         run.should_stop, run.stop_reason = False, None
     notes = [f"{key}: {old!r} -> {new!r}" for key, (old, new) in changes.items()]
@@ -89,7 +89,7 @@ def restore(
 
 
 def _lifting(stop_reason: str | None) -> set[str]:
-    """The settings of which a change lets a run go on that was stopped for this reason."""
+    """The settings whose change lets a run continue that was stopped for this reason."""
     stopped_early = stop_reason is not None and stop_reason.startswith("early_stopping")
     return {"early_stopping"} if stopped_early else {"early_stopping", "total_timesteps"}
 
@@ -110,17 +110,17 @@ def _changes(saved: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]
             and key not in _MOVABLE
         )
         if fixed:
-            raise _kept(key, old, new)
+            raise _cannot_change(key, old, new)
         changes[key] = (old, new)
     return changes
 
 
-def _kept(key: str, old: Any, new: Any) -> UserError:
-    return UserError(f"{key}={new!r}: a run that goes on keeps its {key} ({old!r}); start a new one instead")
+def _cannot_change(key: str, old: Any, new: Any) -> UserError:
+    return UserError(f"{key}={new!r}: a resumed run keeps its {key} ({old!r}); start a new run instead")
 
 
 def _differences(meta: dict[str, Any], run: Run) -> list[str]:
-    """What could make the rest of the run differ in its last bits."""
+    """Differences of this machine that could change the last bits of the rest of the run."""
     notes = []
     for package, now in versions().items():
         then = meta["versions"].get(package)
@@ -130,8 +130,8 @@ def _differences(meta: dict[str, Any], run: Run) -> list[str]:
         notes.append(f"threads is {torch.get_num_threads()}, was {meta['threads']}: results may differ in last bits")
     if meta["engine"] != run.algorithm.engine:
         notes.append(f"engine is {run.algorithm.engine}, was {meta['engine']}: results may differ in last bits")
-    if not run.exact:
-        notes.append("the environments could not be brought back exactly: their episodes start again")
+    if not run.source.exact:
+        notes.append("the environments could not be restored exactly: their episodes start again")
     return notes
 
 
@@ -145,7 +145,7 @@ def resume_training(
     config: Config | None = None,
     **values: Any,
 ) -> TrainResult:
-    """Go on with a run from its checkpoint, in the same folder; `total_timesteps` and the like may change."""
+    """Resume a run from its checkpoint, in the same folder; settings such as `total_timesteps` may change."""
     run, notes = restore(
         path, which=which, callbacks=callbacks, env_factory=env_factory, overrides=overrides, config=config, **values
     )
@@ -155,16 +155,17 @@ def resume_training(
             raise UserError(f"{str(path)!r}: is not in a run's folder; load it with Agent.load and call learn")
         then, now = read_meta(checkpoint)["config"]["output_dir"], run.config.run.output_dir
         if then != now:
-            raise _kept("output_dir", then, now)
+            raise _cannot_change("output_dir", then, now)
         folder = RunFolder(checkpoint.parent.parent)
         if run.finished:
             reason = run.stop_reason or "completed"
             raise UserError(
-                f"{str(folder.path)!r}: this run has ended at step {run.steps} ({reason}); to go on, give a larger "
+                f"{str(folder.path)!r}: this run has ended at step {run.steps} ({reason}); to continue, give a larger "
                 "total_timesteps, or another early_stopping if that ended it"
             )
         try:
-            run.reopen_folder(folder, checkpoint, notes)
+            run.resume_notes = notes
+            run.archive.reopen(run, folder, checkpoint)
         except OSError as error:
             raise UserError(f"cannot write to {str(folder.path)!r}: {error.strerror or error}") from error
         return run_training(run)
@@ -174,7 +175,7 @@ def resume_training(
 
 @dataclass(frozen=True)
 class Verification:
-    """Whether a preset still reaches what it says."""
+    """Whether a preset still reaches its claimed return."""
 
     preset: str
     expected: float
@@ -208,7 +209,7 @@ def verify_preset(
     seeds: Sequence[int] | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Verification:
-    """Train a preset on the seeds of its evidence and measure each as it says."""
+    """Train a preset on the seeds of its evidence and measure each seed's return as the preset specifies."""
     overrides = list(overrides)
     expected, bar = _claim(preset, load_config(preset, overrides))
     returns, minutes = {}, {}
@@ -218,8 +219,8 @@ def verify_preset(
         started = time.perf_counter()
         try:
             run.start()
-            run.open_folder()
-            if run_training(run).signalled:  # in its last evaluation; it ended all the same
+            run.archive.open(run)
+            if run_training(run).signalled:  # the signal came in the last evaluation of the run
                 raise KeyboardInterrupt
             minutes[seed] = (time.perf_counter() - started) / 60.0
             if expected.measure == "last_5_evaluations":
@@ -232,7 +233,7 @@ def verify_preset(
 
 
 def _claim(preset: str, config: Config) -> tuple[Expected, float]:
-    """What a preset says of itself, and the return that it claims; a preset that claims none is refused."""
+    """The `expected` block of a preset and the return that it claims; raises if it claims none."""
     expected, settings = config.run.expected, config.run
     if expected is None:
         raise UserError(f"{preset}: has no 'expected' block to compare with")

@@ -1,4 +1,4 @@
-"""What tests of an algorithm need: the contract, and the tiny environment, networks and datasets that it uses.
+"""Tests for algorithms: the contract, and the tiny environment, networks and datasets that it uses.
 
 `check_algorithm("ppo")`, or `check_algorithm("my_package:SPEC")`, runs every check of the contract.
 """

@@ -1,4 +1,4 @@
-"""The contract of an algorithm, as checks that anyone can run: `check_algorithm("ppo")`, or `"my_pkg:SPEC"`.
+"""The contract of an algorithm as a set of checks: `check_algorithm("ppo")`, or `check_algorithm("my_pkg:SPEC")`.
 
 Each check trains for a few updates on a tiny environment and raises an AssertionError that says what is broken.
 """
@@ -20,12 +20,13 @@ from rl_training.algorithms.base import ConfigPart, setting_extra
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.registry import load_spec
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from rl_training.runtime.train import WALL_CLOCK, Run, build
+from rl_training.runtime.clock import WALL_CLOCK
+from rl_training.runtime.train import Run, build
 from rl_training.testing.tiny import TinyEnv
 from rl_training.types import UserError
 
 _UPDATES = 2
-# Small enough for a check to take a fraction of a second; an algorithm takes those that it knows.
+# Small values, so that a check takes a fraction of a second; an algorithm gets those that it has.
 _TINY = {
     "n_steps": 6,
     "batch_size": 4,
@@ -50,7 +51,7 @@ _A_RUN = "rl_training.testing:a run"
 
 
 def differences(a: Any, b: Any, where: str = "") -> list[str]:
-    """The places at which two nested states are not equal to the bit, wall-clock metrics aside."""
+    """Where two nested states are not equal to the bit; wall-clock metrics are ignored."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         same = a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0))
         return [] if same else [where]
@@ -71,18 +72,18 @@ def differences(a: Any, b: Any, where: str = "") -> list[str]:
 
 
 def checkpoint_differences(a: Checkpoint, b: Checkpoint) -> list[str]:
-    """Where two checkpoints of one moment differ: weights, optimisers, counters, streams, environments, memories."""
-    contents = [{name: array.chunks() for name, array in checkpoint.memory.items()} for checkpoint in (a, b)]
+    """Where two checkpoints differ: weights, optimisers, counters, streams, environments, replay buffers."""
+    contents = [{name: array.chunks() for name, array in checkpoint.arrays.items()} for checkpoint in (a, b)]
     return [
         *differences(a.policy, b.policy, "policy"),
         *differences(a.state, b.state, "state"),
         *differences(a.envs, b.envs, "envs"),
-        *differences(contents[0], contents[1], "memory"),
+        *differences(contents[0], contents[1], "arrays"),
     ]
 
 
 def tiny_config(algo: str, env: Mapping[str, Any] | None = None, **values: Any) -> Config:
-    """A config of the algorithm for a few quick updates on `TinyEnv`, which takes `env` as arguments."""
+    """A config of the algorithm for a few quick updates on `TinyEnv`, whose arguments are `env`."""
     spec = load_spec(algo)
     known = {name for part in (spec.config, spec.loop, spec.model) for name in part.model_fields}
     base: dict[str, Any] = {
@@ -125,7 +126,7 @@ def _detached(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def check_trains(algo: str, **settings: Any) -> None:
-    """It updates on all spaces that it says it can, refuses the others, and reports finite numbers."""
+    """Check that it trains on all spaces that it claims, refuses the others, and reports finite numbers."""
     able = load_spec(algo).capabilities
     for actions in TinyEnv.ACTIONS:
         _check_trains_on(algo, {"actions": actions}, actions in able.actions, settings)
@@ -143,12 +144,12 @@ def _check_trains_on(algo: str, env: Mapping[str, Any], claimed: bool, settings:
             build(config)
         except UserError:
             return
-        raise AssertionError(f"{algo} was built for {env}, which it does not claim to handle")
+        raise AssertionError(f"{algo} was built for {env}, which it does not claim to support")
     run = _started(config)
     before = _detached(run.snapshot())
     after = _advanced(run)
     run.close()
-    assert differences(before.policy, after.policy), f"{algo}: training on {env} left the policy as it was"
+    assert differences(before.policy, after.policy), f"{algo}: training on {env} did not change the policy"
     for name, value in run.metrics.items():
         assert math.isfinite(value), f"{algo}: metric {name} is {value}"
     for name in type(config.algorithm).model_fields:
@@ -159,7 +160,7 @@ def _check_trains_on(algo: str, env: Mapping[str, Any], claimed: bool, settings:
 
 
 def check_resumes(algo: str, **settings: Any) -> None:
-    """Saved, loaded and continued equals never stopped, to the bit."""
+    """Check that a run that is saved, loaded and continued equals one that never stopped, to the bit."""
     able = load_spec(algo).capabilities
     kinds: list[dict[str, Any]] = [{"actions": actions} for actions in able.actions]
     kinds += [{"masked": True}] if able.actions != ("continuous",) else []
@@ -176,7 +177,7 @@ def check_resumes(algo: str, **settings: Any) -> None:
 
 
 def check_deterministic(algo: str, **settings: Any) -> None:
-    """One seed gives one run; another seed gives another."""
+    """Check that equal seeds make equal runs, and that another seed makes a different one."""
     first, again = (_trained(tiny_config(algo, **settings)) for _ in range(2))
     found = checkpoint_differences(first, again)
     assert not found, f"{algo}: two runs of one seed differ in {found[:5]}"
@@ -185,23 +186,23 @@ def check_deterministic(algo: str, **settings: Any) -> None:
 
 
 def check_evaluation_is_invisible(algo: str, **settings: Any) -> None:
-    """Evaluating between updates changes nothing that training can see."""
-    quiet, judged = _started(tiny_config(algo, **settings)), _started(tiny_config(algo, **settings))
+    """Check that evaluating between updates does not change training."""
+    plain, evaluated = _started(tiny_config(algo, **settings)), _started(tiny_config(algo, **settings))
     for _ in range(_UPDATES):
-        quiet.advance()
-        judged.evaluate(2)
-        judged.advance()
-        judged.evaluate(3)
-    found = checkpoint_differences(quiet.snapshot(), judged.snapshot())
-    first, second = judged.evaluate(2), judged.evaluate(2)
-    quiet.close()
-    judged.close()
+        plain.advance()
+        evaluated.evaluate(2)
+        evaluated.advance()
+        evaluated.evaluate(3)
+    found = checkpoint_differences(plain.snapshot(), evaluated.snapshot())
+    first, second = evaluated.evaluate(2), evaluated.evaluate(2)
+    plain.close()
+    evaluated.close()
     assert not found, f"{algo}: evaluation changed {found[:5]}"
     assert first == second, f"{algo}: two evaluations of one policy differ"
 
 
 def check_settings_are_live(algo: str, **settings: Any) -> None:
-    """Every setting of the algorithm, its model and its loop changes what happens."""
+    """Check that every setting of the algorithm, its model and its loop has an effect."""
     spec = load_spec(algo)
     dead = []
     unchanged: dict[str, Checkpoint] = {}  # most settings are compared with the same run
@@ -220,9 +221,9 @@ def check_settings_are_live(algo: str, **settings: Any) -> None:
 
 
 def _behaves_differently(a: Checkpoint, b: Checkpoint) -> bool:
-    """In weights, optimisers, what the environments did or how it is judged.
+    """Whether weights, optimisers, environments or evaluations differ.
 
-    A metric that only repeats a setting is no effect.
+    A metric that only repeats a setting does not count.
     """
     learned = differences((a.policy, a.state["algorithm"]), (b.policy, b.state["algorithm"]))
     return bool(learned or differences((a.envs, a.meta["eval"]), (b.envs, b.meta["eval"])))
@@ -230,7 +231,7 @@ def _behaves_differently(a: Checkpoint, b: Checkpoint) -> bool:
 
 @contextmanager
 def _another_value(part: type[ConfigPart], name: str, config: Config) -> Iterator[Any]:
-    """A value that should make a difference, for as long as it is needed."""
+    """Yield a value that should have an effect; a run that it names exists until the end."""
     if setting_extra(part, name)["probe"] != _A_RUN:
         yield _guessed_value(part, name, config)
         return
@@ -244,7 +245,7 @@ def _guessed_value(part: type[ConfigPart], name: str, config: Config) -> Any:
     probe = setting_extra(part, name)["probe"]
     value = config.flat()[name]
     if probe is not None:
-        assert probe != value, f"the probe of {name} is the value that it has anyway"
+        assert probe != value, f"the probe of {name} is the value that it already has"
         return probe
     if isinstance(value, bool):
         return not value
@@ -258,6 +259,6 @@ CHECKS = (check_trains, check_resumes, check_deterministic, check_evaluation_is_
 
 
 def check_algorithm(algo: str, **settings: Any) -> None:
-    """Every check, for a registered algorithm or a SPEC of one's own given as `module:SPEC`."""
+    """Run every check, for a registered algorithm or your own SPEC given as `module:SPEC`."""
     for check in CHECKS:
         check(algo, **settings)

@@ -17,9 +17,9 @@ from rl_training.types import Array, SpaceInfo
 
 
 class TinyEnv(gym.Env[Any, Any]):
-    """A noisy walk on a line towards 0, which terminates at its ends and is truncated after a while.
+    """A noisy walk on a line towards 0, which terminates at its ends and is truncated after 7 steps.
 
-    Every kind of actions and observations can be had; with `masked`, a move away from 0 is sometimes forbidden.
+    It supports every kind of actions and observations; with `masked`, some actions are forbidden at random.
     """
 
     ACTIONS: ClassVar[dict[str, gym.Space[Any]]] = {
@@ -75,7 +75,7 @@ class TinyEnv(gym.Env[Any, Any]):
             return {}
         counts = self._counts()
         self._allowed = self.np_random.random(sum(counts)) < 0.5
-        # One choice of each factor stays possible.
+        # At least one choice of each factor is allowed.
         for count, start in zip(counts, np.cumsum([0, *counts[:-1]]), strict=True):
             self._allowed[start + int(self.np_random.integers(count))] = True
         return {"action_mask": self._allowed.astype(np.int8)}
@@ -95,7 +95,7 @@ class TinyEnv(gym.Env[Any, Any]):
 
 
 class LinearActorCritic(nn.Module):
-    """The smallest network of one's own that `model: module:Name` accepts."""
+    """The smallest custom network that `model: module:Name` accepts."""
 
     def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class LinearActorCritic(nn.Module):
 
 
 class LinearSeparateActorCritic(nn.Module):
-    """The same with a layer for each, for algorithms that train the value apart from the policy."""
+    """The same with separate layers, for algorithms that train the value apart from the policy."""
 
     def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class LinearSeparateActorCritic(nn.Module):
 
 
 class LinearPhasicActorCritic(LinearSeparateActorCritic):
-    """The same for PPG: `auxiliary` gives one more value, which comes from what the policy comes from."""
+    """The same for PPG: `auxiliary` also returns an auxiliary value, computed from the policy's output."""
 
     def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
         super().__init__(info, config)
@@ -134,7 +134,7 @@ class LinearPhasicActorCritic(LinearSeparateActorCritic):
 
 
 class LinearRecurrentActorCritic(nn.Module):
-    """The smallest network of one's own for recurrent PPO: what it remembers is a mean of what it saw."""
+    """The smallest custom network for recurrent PPO: its state is a running mean of the observations."""
 
     def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class LinearRecurrentActorCritic(nn.Module):
 
 
 class LinearQNetwork(nn.Module):
-    """The smallest network of one's own for DQN."""
+    """The smallest custom network for DQN."""
 
     def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class LinearCritics(nn.Module):
 
 
 class LinearSoftActorCritic(nn.Module):
-    """The smallest networks of one's own for SAC and its like: an actor that gives `[B, 2A]`, and critics."""
+    """The smallest custom networks for SAC and similar algorithms: an actor that returns `[B, 2A]`, and critics."""
 
     def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class LinearSoftActorCritic(nn.Module):
 
 
 class LinearDeterministicActorCritic(nn.Module):
-    """The smallest networks of one's own for TD3 and its like: an actor that gives `[B, A]`, and critics."""
+    """The smallest custom networks for TD3 and similar algorithms: an actor that returns `[B, A]`, and critics."""
 
     def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ class LinearDeterministicActorCritic(nn.Module):
 
 
 class LinearImplicitModel(LinearDeterministicActorCritic):
-    """The smallest networks of one's own for IQL: those of TD3, and the value of a state `[B, 1]`."""
+    """The smallest custom networks for IQL: those of TD3, and the value of a state `[B, 1]`."""
 
     def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
         super().__init__(info, config)
@@ -204,11 +204,11 @@ class LinearImplicitModel(LinearDeterministicActorCritic):
 
 
 class LinearPolicy(LinearQNetwork):
-    """The smallest network of one's own for behaviour cloning: actions before tanh, or the logits of choices."""
+    """The smallest custom network for behaviour cloning: it returns actions before tanh, or logits."""
 
 
 def tiny_dataset(info: SpaceInfo, *, episodes: int = 30, seed: int = 0) -> dict[str, Array]:
-    """Random actions in `TinyEnv`, in the layout of files whose `dones` do not say why an episode ended."""
+    """Random transitions of `TinyEnv`, in a layout whose `dones` do not say why an episode ended."""
     env = _tiny_env(info)
     rng = np.random.default_rng(seed)
     rows: list[tuple[Any, ...]] = []
@@ -227,12 +227,12 @@ def tiny_dataset(info: SpaceInfo, *, episodes: int = 30, seed: int = 0) -> dict[
 
 
 def another_tiny_dataset(info: SpaceInfo) -> dict[str, Array]:
-    """The same of other random actions."""
+    """The same with another seed."""
     return tiny_dataset(info, seed=1)
 
 
 def _tiny_env(info: SpaceInfo) -> gym.Env[Any, Any]:
-    """The `TinyEnv` that these spaces are of."""
+    """The `TinyEnv` with these spaces."""
     kinds = {"actions": info.action_kind, "observations": info.obs_kind, "masked": info.mask_size > 0}
     plain = 3 if info.obs_kind == "image" else 1
     stack = info.input_shape[0] if info.obs_kind != "dict" and len(info.input_shape) > plain else 1
@@ -242,7 +242,7 @@ def _tiny_env(info: SpaceInfo) -> gym.Env[Any, Any]:
 
 
 def _random_action(info: SpaceInfo, facts: dict[str, Any], rng: np.random.Generator) -> Any:
-    """An allowed action in the environment's own units; continuous ones stay where they would also do in [-1, 1]."""
+    """An allowed action in the environment's units; continuous actions stay within [-1, 1] too."""
     if info.continuous:
         return rng.uniform(-0.9, 0.9, info.action_size).astype(np.float32)
     allowed = np.asarray(facts.get("action_mask", np.ones(info.action_size)))

@@ -1,1 +1,1 @@
-"""What several algorithms share: networks, critics, policies' updates, discriminators."""
+"""Parts that several algorithms share: networks, critics, policies and their updates, discriminators."""

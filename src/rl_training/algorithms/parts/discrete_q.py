@@ -1,46 +1,86 @@
-"""The values of all choices of a discrete action, learned by regression on those that were taken.
+"""Q-values of discrete actions, learned by regression for the actions that were taken.
 
-Two forms of the same mathematics, as in `actor_critic.py`: for autograd, and for the MLP engine. A test holds them
-equal.
+One contract and two forms, as in `autograd.py`: by autograd, and in closed form by the MLP engine. A test checks that
+they are equal.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import Context, ModelConfig
-from rl_training.algorithms.off_policy import Minibatch, OffPolicyModelConfig, flat_rows, random_choices
-from rl_training.algorithms.parts.observer import Observer
-from rl_training.models.learner import Follower, Learner
-from rl_training.models.mlp_engine import MLPEngine, acting_engine, covered, network_engine
+from rl_training.algorithms.base import PolicyContext
+from rl_training.algorithms.off_policy import Engine, Minibatch, Outputs
+from rl_training.algorithms.parts.networks import build_network
+from rl_training.algorithms.parts.policies import EpsilonGreedyPolicy, allowed
+from rl_training.models.flat import Follower, Learner
+from rl_training.models.mlp_engine import MLPEngine, network_engine
 from rl_training.models.mlp_q import MLPQNetwork
-from rl_training.ops.distributions import FORBIDDEN
 from rl_training.ops.kernels.td import huber_gradient
 from rl_training.ops.value import td_target, weighted_huber_loss
-from rl_training.types import Array, SpaceInfo, UserError
+from rl_training.types import Array
 
 
 def dqn_loss(values: Tensor, action: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-    """The weighted Huber loss of those of `values` `[B, A]` that were chosen."""
-    return weighted_huber_loss(_chosen(values, action), target, weight)
+    """The weighted Huber loss of the values `[B, A]` of the actions `[B]` that were taken."""
+    return weighted_huber_loss(_taken(values, action), target, weight)
 
 
-def choice_gap(values: Tensor, action: Tensor) -> Tensor:
-    """By how much the log-sum-exp of all values is above that of the chosen one (Kumar et al. 2020, eq. 4)."""
-    return (values.logsumexp(dim=-1) - _chosen(values, action)).mean()
+def discrete_gap(values: Tensor, action: Tensor) -> Tensor:
+    """The log-sum-exp of all values minus the value of the action taken, averaged (Kumar et al. 2020, eq. 4)."""
+    return (values.logsumexp(dim=-1) - _taken(values, action)).mean()
 
 
-def _chosen(values: Tensor, action: Tensor) -> Tensor:
+def _taken(values: Tensor, action: Tensor) -> Tensor:
     return values.gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
 
+def dqn_target(mini: Minibatch, values: Array, greedy: Array) -> Array:
+    """Targets `[B]`, from the target network's `values` `[B, A]` of the `greedy` next actions `[B]`."""
+    next_value = values[np.arange(len(mini)), greedy]
+    return td_target(mini.reward, mini.discount, mini.terminated, next_value).astype(np.float32)
+
+
+def dueling_rows(outputs: Array) -> Array:
+    """`ops.value.dueling_values` of an array."""
+    advantage = outputs[:, 1:]
+    values: Array = outputs[:, :1] + advantage - advantage.mean(axis=-1, keepdims=True)
+    return values
+
+
 @dataclass(frozen=True)
-class Judgement:
-    """What came of an update: the loss, the mean value of the choices, all errors, and the gap if it counts."""
+class DuelingOutputs:
+    """Action values for acting, from the compiled outputs of a dueling network."""
+
+    outputs: Outputs
+
+    def __call__(self, rows: Array) -> Array:
+        return dueling_rows(self.outputs(rows))
+
+
+def discrete_policy(context: PolicyContext, *, dueling: bool = False) -> EpsilonGreedyPolicy:
+    """An epsilon-greedy policy over the values of the default network or of a custom one."""
+    info, model = context.info, context.model
+
+    def default() -> nn.Module:
+        return MLPQNetwork(info, model.hidden_sizes, model.activation, dueling=dueling)
+
+    network, engine = build_network(context, default, info.action_size, must="must return values")
+    layers = network.layers if isinstance(network, MLPQNetwork) else network
+    policy = EpsilonGreedyPolicy(context, network, engine, layers=layers)
+    if engine == "mlp" and dueling:
+        policy.outputs = DuelingOutputs(policy.outputs)
+    return policy
+
+
+@dataclass(frozen=True)
+class QOutcome:
+    """Results of an update: the loss, the mean value of the taken actions, TD errors `[B]`, the gap if it is used."""
 
     loss: float
     value: float
@@ -48,87 +88,87 @@ class Judgement:
     gap: float
 
 
-class ChoiceValues:
-    """A network that gives the value of every choice `[B, A]`, and the copy of it that targets are computed with."""
+class DiscreteQ(ABC):
+    """The network of an epsilon-greedy policy, its optimiser and its target network."""
 
-    def __init__(self, context: Context, observer: Observer, *, dueling: bool) -> None:
-        info, make = context.info, context.model_factory
-        network = _default(info, context.model, dueling) if make is None else make(info, context.model)
-        network = network.to(context.device)
-        self.learner = Learner(network)
+    def __init__(self, policy: EpsilonGreedyPolicy) -> None:
+        self.observer = policy.observer
+        self.learner = Learner(policy.network, policy.weights)
         self.follower = Follower(self.learner)
-        self._observer = observer
-        self._size = info.action_size
-        self._dueling = dueling
-        self._check_outputs(context)
-        self.fast = make is None and context.engine == "auto" and covered(network)
-        if self.fast:
-            slow = self.follower.module
-            assert isinstance(network, MLPQNetwork)
-            assert isinstance(slow, MLPQNetwork)
-            self._engine = network_engine(network.layers, trained=True)
-            self._target = network_engine(slow.layers, trained=False)
-            self._few = acting_engine(network.layers, self.learner.parameters)
 
-    def _check_outputs(self, context: Context) -> None:
-        """Try the network on two observations of zeros: what it gives must fit the actions."""
-        info = context.info
-        shape = self._judged(self.learner.module, np.zeros((2, *info.obs_shape), info.obs_dtype)).shape
-        if shape != (2, info.action_size):
-            raise UserError(
-                f"model={context.model.model!r}: must give values [B, {info.action_size}]; for a batch of 2 it gave "
-                f"{shape}"
-            )
-
-    def few(self, rows: Array) -> Array:
-        """Values for a few (scaled) observations: for acting."""
-        if self.fast:
-            return self._combined(self._few(flat_rows(self._observer.arrays(rows))))
-        return self._judged(self.learner.module, rows)
-
+    @abstractmethod
     def online(self, rows: Array) -> Array:
-        """Values for a batch, without a gradient."""
-        return self._computed(self._engine, rows) if self.fast else self._judged(self.learner.module, rows)
+        """Values `[B, A]` for a batch, without a gradient."""
 
+    @abstractmethod
     def target(self, rows: Array) -> Array:
-        """Values by the slow copy."""
-        return self._computed(self._target, rows) if self.fast else self._judged(self.follower.module, rows)
+        """Values `[B, A]` by the target network."""
 
-    def decide(self, rows: Array, epsilon: float, rng: np.random.Generator | None) -> Array:
-        """The best allowed choices for a few (scaled) observations, but for a share of random ones."""
-        mask = self._observer.mask(rows)
-        action: Array = allowed(self.few(rows), mask).argmax(axis=-1)
-        if rng is not None and epsilon > 0.0:
-            strays = rng.random(len(rows)) < epsilon
-            if strays.any():
-                action[strays] = random_choices(rng, len(rows), self._size, mask)[strays]
-        return action
+    @abstractmethod
+    def differentiate(
+        self, rows: Array, action: Array, target: Array, weight: Array, conservatism: float = 0.0
+    ) -> QOutcome:
+        """Write the gradient of `dqn_loss` plus `conservatism` times `discrete_gap` to the flat buffer."""
 
     def bootstrap(self, mini: Minibatch, *, double_q: bool) -> Array:
-        """What the choices that were made turned out to be worth, `[B]`."""
-        judged = self.target(mini.next_obs)
-        choosing = self.online(mini.next_obs) if double_q else judged
-        chosen = allowed(choosing, self._observer.mask(mini.next_obs)).argmax(axis=-1)
-        return dqn_target(mini, judged, chosen)
+        """Targets `[B]`: the online network chooses the next action if `double_q`, else the target network does."""
+        values = self.target(mini.next_obs)
+        choosing = self.online(mini.next_obs) if double_q else values
+        greedy = allowed(choosing, self.observer.mask(mini.next_obs)).argmax(axis=-1)
+        return dqn_target(mini, values, greedy)
+
+
+class AutogradDiscreteQ(DiscreteQ):
+    """Any network, by autograd."""
+
+    def online(self, rows: Array) -> Array:
+        return self._evaluated(self.learner.module, rows)
+
+    def target(self, rows: Array) -> Array:
+        return self._evaluated(self.follower.module, rows)
 
     def differentiate(
         self, rows: Array, action: Array, target: Array, weight: Array, conservatism: float = 0.0
-    ) -> Judgement:
-        """Leave the gradient of the loss in the flat buffer."""
-        return (self._closed_form if self.fast else self._autograd)(rows, action, target, weight, conservatism)
-
-    def _autograd(self, rows: Array, action: Array, target: Array, weight: Array, conservatism: float) -> Judgement:
-        self.learner.module.train()  # judging has put it into the other mode
-        values = self.learner.module(self._observer.tensors(rows))
-        choice, goal, importance = (self._observer.tensor(array) for array in (action, target, weight))
-        gap = choice_gap(values, choice) if conservatism else values.new_zeros(())
-        loss = dqn_loss(values, choice, goal, importance) + conservatism * gap
+    ) -> QOutcome:
+        self.learner.module.train()  # `online` has put it into evaluation mode
+        values = self.learner.module(self.observer.tensors(rows))
+        taken, goal, importance = (self.observer.tensor(array) for array in (action, target, weight))
+        gap = discrete_gap(values, taken) if conservatism else values.new_zeros(())
+        loss = dqn_loss(values, taken, goal, importance) + conservatism * gap
         self.learner.differentiate(loss)
-        chosen = values.detach().cpu().numpy()[np.arange(len(action)), action]
-        return Judgement(float(loss.detach()), float(chosen.mean()), chosen - target, float(gap.detach()))
+        value = values.detach().cpu().numpy()[np.arange(len(action)), action]
+        return QOutcome(float(loss.detach()), float(value.mean()), value - target, float(gap.detach()))
 
-    def _closed_form(self, rows: Array, action: Array, target: Array, weight: Array, conservatism: float) -> Judgement:
-        values = self._computed(self._engine, rows)
+    def _evaluated(self, module: nn.Module, rows: Array) -> Array:
+        """Values without a gradient, in evaluation mode: no dropout, and batch statistics do not change."""
+        module.eval()
+        with torch.inference_mode():
+            values: Array = module(self.observer.tensors(rows)).cpu().numpy()
+        return values
+
+
+class EngineDiscreteQ(DiscreteQ):
+    """An MLP, by the engine."""
+
+    def __init__(self, policy: EpsilonGreedyPolicy) -> None:
+        super().__init__(policy)
+        network, target = policy.network, self.follower.module
+        assert isinstance(network, MLPQNetwork)
+        assert isinstance(target, MLPQNetwork)
+        self._dueling = network.dueling
+        self._mlp = network_engine(network.layers, trained=True)
+        self._target = network_engine(target.layers, trained=False)
+
+    def online(self, rows: Array) -> Array:
+        return self._values(self._mlp, rows)
+
+    def target(self, rows: Array) -> Array:
+        return self._values(self._target, rows)
+
+    def differentiate(
+        self, rows: Array, action: Array, target: Array, weight: Array, conservatism: float = 0.0
+    ) -> QOutcome:
+        values = self._values(self._mlp, rows)
         d_values, td_error = np.empty_like(values), np.empty(len(action), np.float32)
         loss, value = huber_gradient(values, action, target, weight, d_values, td_error)
         gap = 0.0
@@ -138,30 +178,16 @@ class ChoiceValues:
         if self._dueling:
             spread = d_values - d_values.mean(axis=-1, keepdims=True)
             d_values = np.concatenate([d_values.sum(axis=-1, keepdims=True), spread], axis=-1)
-        self._engine.backward(d_values)
-        return Judgement(loss, value, td_error, gap)
+        self._mlp.backward(d_values)
+        return QOutcome(loss, value, td_error, gap)
 
-    def _computed(self, engine: MLPEngine, rows: Array) -> Array:
-        return self._combined(engine.forward(flat_rows(self._observer.arrays(rows))))
-
-    def _combined(self, outputs: Array) -> Array:
-        """Action values from what the engine's network gives."""
-        if not self._dueling:
-            return outputs
-        advantage = outputs[:, 1:]
-        values: Array = outputs[:, :1] + advantage - advantage.mean(axis=-1, keepdims=True)
-        return values
-
-    def _judged(self, module: nn.Module, rows: Array) -> Array:
-        """Values without a gradient; a user's network neither draws nor moves its statistics for them."""
-        module.eval()
-        with torch.inference_mode():
-            values: Array = module(self._observer.tensors(rows)).cpu().numpy()
-        return values
+    def _values(self, mlp: MLPEngine, rows: Array) -> Array:
+        outputs = mlp.forward(self.observer.matrix(rows))
+        return dueling_rows(outputs) if self._dueling else outputs
 
 
 def _add_gap_gradient(values: Array, action: Array, weight: float, d_values: Array) -> float:
-    """Add the gradient of `weight` times `choice_gap`; gives the gap."""
+    """Add the gradient of `weight` times `discrete_gap`; returns the gap."""
     every, highest = np.arange(len(action)), values.max(axis=-1, keepdims=True)
     powers = np.exp(values - highest)
     norm = powers.sum(axis=-1, keepdims=True)
@@ -171,17 +197,8 @@ def _add_gap_gradient(values: Array, action: Array, weight: float, d_values: Arr
     return float((highest[:, 0] + np.log(norm[:, 0]) - values[every, action]).mean())
 
 
-def dqn_target(mini: Minibatch, judged: Array, chosen: Array) -> Array:
-    """What the action that was taken turned out to be worth: `judged` `[B, A]` at the `chosen` next actions."""
-    next_value = judged[np.arange(len(mini)), chosen]
-    return td_target(mini.reward, mini.discount, mini.terminated, next_value).astype(np.float32)
-
-
-def allowed(values: Array, mask: Array | None) -> Array:
-    """The values, those of forbidden choices being lower than any other."""
-    return values if mask is None else np.where(mask, values, FORBIDDEN)
-
-
-def _default(info: SpaceInfo, model: ModelConfig, dueling: bool) -> MLPQNetwork:
-    assert isinstance(model, OffPolicyModelConfig)
-    return MLPQNetwork(info, model.hidden_sizes, model.activation, dueling=dueling)
+# The class of each form.
+DISCRETE_Q: dict[Engine, Callable[[EpsilonGreedyPolicy], DiscreteQ]] = {
+    "autograd": AutogradDiscreteQ,
+    "mlp": EngineDiscreteQ,
+}

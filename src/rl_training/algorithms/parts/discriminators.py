@@ -1,4 +1,4 @@
-"""A discriminator that learns to tell a policy's steps from demonstrated ones."""
+"""A discriminator that is trained to tell a policy's steps from demonstrated ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 from rl_training.algorithms.parts.observer import Observer
 from rl_training.data.datasets.demonstrations import Occupancy
 from rl_training.models.discriminator import Discriminator, action_numbers
-from rl_training.models.learner import Learner
+from rl_training.models.flat import Learner
 from rl_training.types import Array, Metrics, SpaceInfo
 
 _INPUT_CLIP = 10.0  # deviations
@@ -24,19 +24,19 @@ def discriminator_loss(expert_logit: Tensor, policy_logit: Tensor) -> Tensor:
     return softplus(-expert_logit).mean() + softplus(policy_logit).mean()
 
 
-def gradient_penalty(judge: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+def gradient_penalty(logits: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
     """E[(|dl/dx| - 1)^2] for inputs `[B, F]` (Gulrajani et al. 2017, eq. 3, on logits)."""
     inputs = inputs.detach().requires_grad_()
-    (slope,) = torch.autograd.grad(judge(inputs).sum(), inputs, create_graph=True)
+    (slope,) = torch.autograd.grad(logits(inputs).sum(), inputs, create_graph=True)
     norm = (slope.square().sum(dim=-1) + 1e-12).sqrt()  # its own gradient at 0 is then 0, not NaN
     return (norm - 1.0).square().mean()
 
 
-class Judge:
-    """The discriminator, its optimiser, and the scale of what it sees.
+class TrainedDiscriminator:
+    """The discriminator, its optimiser, and the normalization of its inputs.
 
-    Observations are scaled by the demonstrations and by all that the policy has seen: in demonstrations alone some
-    columns may hardly vary, and would be enlarged until they told the two apart by themselves.
+    Observations are scaled by the statistics of the demonstrations and of the policy's steps: in demonstrations alone
+    some columns may hardly vary; scaling would enlarge them until they alone told the two apart.
     """
 
     def __init__(self, network: Discriminator, info: SpaceInfo, device: torch.device) -> None:
@@ -55,12 +55,12 @@ class Judge:
         penalty_coef: float,
         learning_rate: float,
     ) -> Metrics:
-        """One step, from as many of the expert's transitions as of the policy's; what was seen before it."""
+        """Take one step on equally many transitions of expert and policy; returns metrics from before the step."""
         shown, made = (self._drawn(side, batch_size, rng) for side in (expert, policy))
-        expert_logit, policy_logit = self.network.judge(torch.cat([shown, made])).chunk(2)
+        expert_logit, policy_logit = self.network.logits(torch.cat([shown, made])).chunk(2)
         share = self.observer.tensor(rng.random((batch_size, 1), dtype=np.float32))
-        # Of images it is features that are mixed: between two images there is nothing to be seen.
-        penalty = gradient_penalty(self.network.judge, torch.lerp(made, shown, share))
+        # Images are interpolated as features: a mixture of two images' pixels would mean nothing.
+        penalty = gradient_penalty(self.network.logits, torch.lerp(made, shown, share))
         loss = discriminator_loss(expert_logit, policy_logit)
         self.learner.differentiate(loss + penalty_coef * penalty)
         self.learner.descend(learning_rate)
@@ -86,7 +86,7 @@ class Judge:
         return self.observer.tensors(self.observer.scaled(obs)), numbers
 
     def logits(self, obs: Array, action: Array) -> tuple[Array, Array]:
-        """How much each step `[N]` looks like the expert's; and how much it does to be at the end."""
+        """The logits of steps `[N]`, and the logit of a step after the end."""
         with torch.inference_mode():
             inputs = self._seen(obs, action)
             logit = self.network(*inputs, inputs[1].new_zeros(len(obs)))

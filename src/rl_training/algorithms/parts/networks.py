@@ -1,4 +1,4 @@
-"""The networks of the continuous actor-critics: made, or the user's own, and checked."""
+"""The networks of the off-policy and the offline algorithms: the default or custom ones, checked."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from rl_training.algorithms.base import Context, model_setting, setting
-from rl_training.algorithms.off_policy import OffPolicyModelConfig
+from rl_training.algorithms.base import PolicyContext, model_setting, setting
+from rl_training.algorithms.off_policy import Engine, OffPolicyModelConfig
 from rl_training.algorithms.parts.observer import Observer
 from rl_training.models.mlp_ddpg import CriticShape
 from rl_training.models.mlp_engine import covered
@@ -27,24 +27,24 @@ class EnsembleModelConfig(OffPolicyModelConfig):
 
 @dataclass(frozen=True)
 class Networks:
-    """An actor, its critics and their number; `fast` says that the engine serves both."""
+    """An actor, its critics and their number, and the engine that computes all of them."""
 
     actor: nn.Module
     critic: nn.Module
     n_critics: int
-    fast: bool
+    engine: Engine
     value: nn.Module | None = None
 
 
 def build_networks(
-    context: Context,
+    context: PolicyContext,
     default: Callable[[Any, CriticShape], nn.Module],
     *,
     actor_outputs: int,
     n_quantiles: int = 1,
     with_value: bool = False,
 ) -> Networks:
-    """The default networks or a user's own, tried on two observations of zeros: what they give must fit."""
+    """Build the actor, the critics and maybe a value network; outputs are checked on two observations of zeros."""
     model, info = context.model, context.info
     assert isinstance(model, EnsembleModelConfig)
     shape = CriticShape(model.hidden_sizes, model.activation, model.n_critics, n_quantiles)
@@ -57,21 +57,39 @@ def build_networks(
         raise UserError(f"model={model.model!r}: must have the modules {listed}")
     _refuse_shared_parameters(model.model, parts)
     actor, critic, value = parts["actor"], parts["critic"], parts.get("value")
-    observer = Observer(info, context.device, normalize=False, clip=1.0)
-    obs = observer.tensors(np.zeros((2, *info.obs_shape), info.obs_dtype))
+    obs = _two_observations(context)
     network.eval()
     with torch.inference_mode():
         values = tuple(critic(obs, torch.zeros(2, info.action_size, device=context.device)).shape)
-        check_output(model.model, "actor(obs)", actor(obs), actor_outputs)
+        _check_output(model.model, "actor(obs) must return", actor(obs), actor_outputs)
         if value is not None:
-            check_output(model.model, "value(obs)", value(obs), 1)
+            _check_output(model.model, "value(obs) must return", value(obs), 1)
     if values != (*values[:1], 2, n_quantiles):
         raise UserError(
-            f"model={model.model!r}: critic(obs, action) must give [critics, B, {n_quantiles}]; for a batch of 2 it "
-            f"gave {values}"
+            f"model={model.model!r}: critic(obs, action) must return [critics, B, {n_quantiles}]; for a batch of 2 it "
+            f"returned {values}"
         )
-    fast = make is None and context.engine == "auto" and covered(network)
-    return Networks(actor, critic, values[0], fast=fast, value=value)
+    return Networks(actor, critic, values[0], _engine_of(network, context), value)
+
+
+def build_network(
+    context: PolicyContext, default: Callable[[], nn.Module], outputs: int, *, must: str
+) -> tuple[nn.Module, Engine]:
+    """Build a single network, and name the engine that computes it; `must` begins the error about its outputs."""
+    make = context.model_factory
+    network = (default() if make is None else make(context.info, context.model)).to(context.device).eval()
+    with torch.inference_mode():
+        _check_output(context.model.model, must, network(_two_observations(context)), outputs)
+    return network, _engine_of(network, context)
+
+
+def _engine_of(network: nn.Module, context: PolicyContext) -> Engine:
+    return "mlp" if context.model_factory is None and context.engine == "auto" and covered(network) else "autograd"
+
+
+def _two_observations(context: PolicyContext) -> Any:
+    observer = Observer(context.info, context.device, normalize=False, clip=1.0)
+    return observer.tensors(np.zeros((2, *context.info.obs_shape), context.info.obs_dtype))
 
 
 def _refuse_shared_parameters(model: str, parts: Mapping[str, Any]) -> None:
@@ -81,13 +99,11 @@ def _refuse_shared_parameters(model: str, parts: Mapping[str, Any]) -> None:
             other = owner.setdefault(id(parameter), name)
             if other != name:
                 raise UserError(
-                    f"model={model!r}: {other!r} and {name!r} must not share parameters: each has its optimiser"
+                    f"model={model!r}: {other!r} and {name!r} must not share parameters: each has its own optimiser"
                 )
 
 
-def check_output(model: str, call: str, given: torch.Tensor, outputs: int) -> None:
-    """Whether a user's network gives as many numbers as are needed, for the batch of 2 that it was tried on."""
-    if tuple(given.shape) != (2, outputs):
-        raise UserError(
-            f"model={model!r}: {call} must give [B, {outputs}]; for a batch of 2 it gave {tuple(given.shape)}"
-        )
+def _check_output(model: str, must: str, output: torch.Tensor, size: int) -> None:
+    """Raise a UserError unless a custom network returned `size` numbers for each of two observations."""
+    if tuple(output.shape) != (2, size):
+        raise UserError(f"model={model!r}: {must} [B, {size}]; for a batch of 2 it returned {tuple(output.shape)}")

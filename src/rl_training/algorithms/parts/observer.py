@@ -1,4 +1,4 @@
-"""How an algorithm sees observations: scaled if its config says so, unpacked, as arrays or as tensors."""
+"""Turns stored observations into network inputs: scaled if configured, unpacked, as arrays or as tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PREFIX = "obs_normalizer."
 
 
 class Observer:
-    """Stored observations in, networks' inputs out. The running statistics are part of the policy's state."""
+    """Turns stored observations into network inputs. The running statistics are part of the policy's state."""
 
     def __init__(
         self, info: SpaceInfo, device: torch.device, *, normalize: bool | Literal["auto"], clip: float
@@ -25,6 +25,7 @@ class Observer:
         self.unpack = Unpacker(info)
         self.device = device
         self.normalizer: ObservationNormalizer | None = None
+        self._frozen = False
         if normalize == "auto":
             normalize = self.unpack.float_shape is not None
         if normalize:
@@ -33,7 +34,7 @@ class Observer:
             self.normalizer = ObservationNormalizer(self.unpack.float_shape, clip)
 
     def scaled(self, rows: Array) -> Array:
-        """The rows with their numbers scaled by the statistics as they are now."""
+        """The rows with their floats scaled by the current statistics."""
         if self.normalizer is None:
             return rows
         scaled = self.normalizer(self.unpack.floats(rows))
@@ -44,28 +45,37 @@ class Observer:
         return rows
 
     def update(self, rows: Array) -> None:
-        """Let real observations `[N, ...]` move the statistics."""
-        if self.normalizer is not None:
+        """Add real observations `[N, ...]` to the statistics, unless these are frozen."""
+        if self.normalizer is not None and not self._frozen:
             self.normalizer.update(self.unpack.floats(rows))
 
+    def freeze(self) -> None:
+        """Stop updating the statistics."""
+        self._frozen = True
+
     def fit(self, rows: Array) -> None:
-        """Take the statistics of a whole dataset `[N, ...]`, for good."""
+        """Set the statistics to those of a whole dataset `[N, ...]`."""
         if self.normalizer is not None:
             self.normalizer.fit(self.unpack.floats(rows))
 
     def arrays(self, rows: Array) -> Any:
-        """What a network sees of (scaled) rows: an array, or a mapping of them for a Dict space."""
+        """The network's inputs for (scaled) rows: an array, or a mapping of arrays for a Dict space."""
         return self.unpack.inputs(rows)
 
+    def matrix(self, rows: Array) -> Array:
+        """The inputs of an MLP engine for (scaled) rows, `[B, in]`."""
+        inputs = self.unpack.inputs(rows)
+        return np.ascontiguousarray(inputs, np.float32).reshape(len(inputs), -1)
+
     def tensors(self, rows: Array) -> Any:
-        """The same as tensors on the network's device."""
+        """The network's inputs for (scaled) rows as tensors on its device."""
         inputs = self.unpack.inputs(rows)
         if isinstance(inputs, dict):
             return {name: self.tensor(array) for name, array in inputs.items()}
         return self.tensor(inputs)
 
     def mask(self, rows: Array) -> Array | None:
-        """Which choices are allowed `[N, A]`, or None if all always are."""
+        """Which choices are allowed `[N, A]`, or None if there is no mask."""
         return self.unpack.mask(rows)
 
     def tensor(self, array: Array) -> Tensor:

@@ -1,4 +1,4 @@
-"""Datasets from arrays: flat files in the layouts that are in use, or a replay; fitted to an environment's spaces."""
+"""Datasets from flat arrays in the common layouts, or from a replay buffer; fitted to an environment's spaces."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("rl_training")
 _BLOCK = 4096  # transitions of a replay that are gathered at once
 DONE_MEANS = {
-    "terminal": "the task was over, so nothing was to come",
+    "terminal": "the episode ended in a terminal state",
     "timeout": "a time limit cut the episode off",
-    "auto": "episodes as long as the time limit were cut off, the others over",
+    "auto": "episodes as long as the time limit were cut off, the others ended in a terminal state",
 }
 ACTION_UNITS = ("auto", "environment", "clipped", "normalized")
 
@@ -37,10 +37,10 @@ def from_arrays(
 ) -> OfflineDataset:
     """Transitions from columns `[N, ...]` in time order: our own layout, D4RL's, or Stable-Baselines 2's.
 
-    Which one it is follows from the keys. `done_means` says why episodes ended where the keys do not (only `dones`, or
-    only `episode_starts`); with `terminals` but without `timeouts` it may correct them. Without next observations a
-    successor is the observation of the next row, and a row at which an episode was cut off has none, so it is left out.
-    Where rewards are not needed and there are none, they are 0.
+    The keys determine the layout. `done_means` says why episodes ended if the keys do not (only `dones`, or only
+    `episode_starts`); with `terminals` but without `timeouts` it may correct them. Without next observations the
+    successor is the observation of the next row; a row at which an episode was truncated has none and is left out.
+    If rewards are not needed and there are none, they are 0.
     """
     place = place_of(source)
     if done_means not in (None, *DONE_MEANS):
@@ -68,7 +68,7 @@ def from_arrays(
 
 
 def _ends(columns: Mapping[str, Array], place: str) -> Array:
-    """The last rows of episodes, by the flags; where these do not say it all, by the successors."""
+    """The last rows of episodes, from the flags, or from the successors if the flags are incomplete."""
     obs, next_obs = columns["obs"], columns.get("next_obs")
     ends = np.zeros(len(obs), np.bool_)
     for name in ("terminated", "truncated", "done"):
@@ -83,8 +83,9 @@ def _ends(columns: Mapping[str, Array], place: str) -> Array:
             share = jumped.sum() / max(1, (~ends[:-1]).sum())
             raise UserError(
                 f"{place}: the next observation of row {jumped.argmax()} is not the observation of the row after it, "
-                f"though no episode ends there; so it is with {share:.1%} of the rows inside episodes: the columns do "
-                "not belong to the same steps (or rows are not in time order: then leave timeouts and dones out)"
+                f"though no episode ends there (the same holds for {share:.1%} of the rows inside episodes): the "
+                "columns do not belong to the same steps (or rows are not in time order: then leave timeouts and "
+                "dones out)"
             )
     ends[-1] = True
     return ends
@@ -98,7 +99,7 @@ def _terminated(
     place: str,
     notes: list[str],
 ) -> Array:
-    """At which rows a task was over: what the file says, or what `done_means` makes of the ends that it marks."""
+    """The terminal rows: those that the file states, or those of its episode ends that `done_means` calls terminal."""
     stated = columns.get("terminated")
     marked = stated if stated is not None else columns.get("done", ends)
     if "truncated" in columns:
@@ -122,7 +123,7 @@ def _terminated(
 
 
 def _limited(lengths: Array, time_limit: int | None) -> Array:
-    """Which episodes a time limit ended: those of its length, or one less if the file leaves out last steps."""
+    """Which episodes a time limit ended: those as long as it, or one step shorter if the file omits last steps."""
     if time_limit is None:
         raise UserError(
             "done_means=auto: needs the time limit of the environment, which is not known; give terminal or timeout"
@@ -132,9 +133,10 @@ def _limited(lengths: Array, time_limit: int | None) -> Array:
 
 
 def _with_successors(rows: Mapping[str, Array], ends: Array, place: str, notes: list[str]) -> dict[str, Array]:
-    """Let the next row's observation be the successor; a row that was cut off has none, and the one before is the last.
+    """Use the next row's observation as the successor, and leave out truncated rows, which have no successor.
 
-    A terminal row gets its own observation, of which no value is taken.
+    The row before a left-out one is then the last of its episode. A terminal row gets its own observation as the
+    successor, since its value is never used.
     """
     obs, over = rows["obs"], rows["terminated"]
     lost = ends & ~over
@@ -153,7 +155,7 @@ def _with_successors(rows: Mapping[str, Array], ends: Array, place: str, notes: 
 
 
 def from_replay(replay: Replay, source: Mapping[str, Any]) -> OfflineDataset:
-    """What a replay remembers: environment after environment, from the oldest to the newest transition."""
+    """The contents of a replay buffer: environment after environment, from the oldest to the newest transition."""
     histories = [slots for slots in replay.histories() if slots.size]
     if not histories:
         raise UserError(f"{place_of(source)}: the replay is empty; there is nothing to learn from")
@@ -177,7 +179,7 @@ def from_replay(replay: Replay, source: Mapping[str, Any]) -> OfflineDataset:
     columns["truncated"][newest] |= unfinished
     ends = columns["terminated"] | columns["truncated"]
     starts = np.flatnonzero(np.append(True, ends[:-1]))
-    # A full ring has written over the beginning of what it remembers first.
+    # A full ring buffer has overwritten the beginning of its oldest episode.
     full = sizes == replay.capacity // replay.num_envs
     cut_rows = np.concatenate([newest[unfinished], (newest - sizes + 1)[full]])
     partial = tuple(np.unique(np.searchsorted(starts, cut_rows, side="right") - 1).tolist())
@@ -185,10 +187,10 @@ def from_replay(replay: Replay, source: Mapping[str, Any]) -> OfflineDataset:
 
 
 def fit_dataset(dataset: OfflineDataset, info: SpaceInfo, action_units: str = "auto") -> OfflineDataset:
-    """The dataset as policies of this package see it; what does not fit the environment's spaces is refused.
+    """The dataset in the policy's units; raises a UserError if it does not fit the environment's spaces.
 
     `action_units` are those of a continuous action in the file: the environment's own, `normalized` to [-1, 1],
-    `clipped` (those outside the bounds are brought to them), or `auto`, what the file says or looks like.
+    `clipped` (the environment's own, clipped to the bounds), or `auto`: stated in the file, or guessed from the data.
     """
     if action_units not in ACTION_UNITS:
         raise UserError(f"action_units={action_units!r}: must be one of {', '.join(ACTION_UNITS)}")
@@ -207,21 +209,21 @@ def _fit_observations(obs: Array, info: SpaceInfo, place: str) -> Array:
         if info.packed:
             kind = "are a Dict" if info.obs_kind == "dict" else "come with an action mask"
             raise UserError(
-                f"{place}: observations have shape {obs.shape[1:]}, and those of the environment {kind}: such a "
-                "dataset is given by a function, module:function of a SpaceInfo, that packs them as the policy sees "
-                "them (rl_training.ops.observations.pack), or by a run whose replay it is"
+                f"{place}: observations have shape {obs.shape[1:]}, and those of the environment {kind}: for such a "
+                "dataset give a function, module:function of a SpaceInfo, that packs observations as the policy sees "
+                "them (rl_training.ops.observations.pack), or a run, whose replay is used"
             )
         raise UserError(
-            f"{place}: observations have shape {obs.shape[1:]}, those of the environment {info.obs_shape}: they are "
-            "not of the same environment"
+            f"{place}: observations have shape {obs.shape[1:]}, those of the environment {info.obs_shape}: the data "
+            "is from another environment"
         )
     if info.obs_dtype == "uint8" and obs.dtype != np.uint8 and ((obs < 0) | (obs > 255) | (obs % 1 != 0)).any():
-        raise UserError(f"{place}: observations are no bytes, as those of the environment are, but {obs.dtype}")
+        raise UserError(f"{place}: observations are {obs.dtype}; those of the environment are bytes (0 to 255)")
     return np.ascontiguousarray(obs, info.obs_dtype)
 
 
 def _fit_shape(action: Array, shapes: tuple[tuple[int, ...], ...], place: str) -> Array:
-    """Actions as rows of the last of these shapes; they may come in any of them."""
+    """Actions as rows of the last of `shapes`; all of `shapes` are accepted."""
     if action.shape[1:] not in shapes:
         raise UserError(f"{place}: actions have shape {action.shape[1:]}, those of the environment {shapes[0]}")
     return action.reshape(len(action), *shapes[-1])
@@ -256,14 +258,14 @@ def _fit_numbers(dataset: OfflineDataset, info: SpaceInfo, asked: str, place: st
 
 
 def _looks_normalized(action: Array, low: Array, high: Array) -> bool:
-    """Whether actions fill [-1, 1], and nothing beyond, where the environment's bounds are others."""
+    """Whether actions fill [-1, 1] and do not leave it, although the environment's bounds are different."""
     others = np.maximum(np.abs(low + 1.0), np.abs(high - 1.0)) > 0.01
     largest = np.abs(action).max(axis=0)
     return bool(others.any() and (largest <= 1.0).all() and (largest[others] >= 0.99).all())
 
 
 def _span(low: Array, high: Array) -> str:
-    """The bounds of an action, once if they are the same for all of its numbers."""
+    """The bounds of an action as text, printed once if they are the same for all of its numbers."""
     if len(np.unique(low)) == len(np.unique(high)) == 1:
         return f"[{low[0]:g}, {high[0]:g}]"
     return f"{[f'{x:g}' for x in low]} to {[f'{x:g}' for x in high]}"
@@ -285,7 +287,7 @@ def _fit_choices(dataset: OfflineDataset, info: SpaceInfo, place: str) -> Array:
         row = outside.argmax()
         allowed = ", ".join(f"{first} to {first + n - 1}" for first, n in zip(starts, info.action_counts, strict=True))
         raise UserError(
-            f"{place}: the action of row {row} is {given[row]}, and so it is with {outside.sum()} of {len(given)}: "
-            f"outside of what the environment has ({allowed})"
+            f"{place}: the action of row {row} is {given[row]}; the environment allows {allowed} "
+            f"({outside.sum()} of {len(given)} actions are outside)"
         )
     return np.ascontiguousarray(counted.reshape(given.shape))

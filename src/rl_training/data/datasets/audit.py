@@ -1,4 +1,4 @@
-"""What is in a dataset, and what is suspicious about it."""
+"""The audit of a dataset: its contents, and what is suspicious about it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rl_training.types import Array, SpaceInfo, UserError
 
 
 class Finding(NamedTuple):
-    """One line of an audit: `ok` is a fact, a `note` worth a look, a `problem` spoils what is learned."""
+    """One line of an audit: `ok` is a fact, a `note` is worth a look, a `problem` harms training."""
 
     level: Literal["ok", "note", "problem"]
     text: str
 
 
 def audit(dataset: OfflineDataset, info: SpaceInfo | None = None, time_limit: int | None = None) -> list[Finding]:
-    """Everything there is to say about a dataset; with the spaces of an environment also how it fits them."""
+    """All findings about a dataset; with the spaces of an environment also whether it fits them."""
     return [
         *_contents(dataset),
         *_alignment(dataset),
@@ -54,7 +54,7 @@ def _last_rows(dataset: OfflineDataset) -> Array:
 
 
 def _alignment(dataset: OfflineDataset) -> Iterator[Finding]:
-    """Whether successors are the next observations inside episodes, and none of them at their ends."""
+    """Check that successors are the next row's observations inside episodes, and are not at their ends."""
     if len(dataset) < 2:
         return
     jumped = jumps(dataset.obs, dataset.next_obs)
@@ -88,7 +88,7 @@ def _ends(dataset: OfflineDataset, time_limit: int | None) -> Iterator[Finding]:
             yield Finding(
                 "problem",
                 f"{at_limit} episodes are terminal after exactly {limit} steps, the time limit: if it ended them, "
-                "values beyond it are missed; done_means=auto takes them as cut off",
+                "they should bootstrap; done_means=auto takes them as cut off",
             )
         longer = int((lengths > limit).sum())
         if longer:
@@ -114,7 +114,7 @@ def _actions(dataset: OfflineDataset) -> Iterator[Finding]:
 
 
 def _fit(dataset: OfflineDataset, info: SpaceInfo) -> Iterator[Finding]:
-    """How the dataset fits an environment: what fitting it refuses is a problem."""
+    """Whether the dataset fits an environment; an error in fitting it is a problem."""
     yield from _actions(dataset)
     try:
         fitted = fit_dataset(dataset, info)

@@ -1,4 +1,4 @@
-"""The columns of a flat file of transitions: found by their keys, checked, and brought to their kinds."""
+"""The columns of a flat file of transitions: found by their keys, checked, and converted to their dtypes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from rl_training.types import Array, UserError
 
-# What each column is called in the files that are in use: D4RL's name first, which is also ours.
+# The keys of each column in the common layouts: D4RL's key first, which is also ours.
 KEYS = {
     "obs": ("observations", "obs"),
     "action": ("actions",),
@@ -25,22 +25,22 @@ FACTS = ("env_id", "action_units", "ref_min_score", "ref_max_score")
 NOTES = "notes"
 _ENDS = ("terminated", "done", "episode_start")
 _TOLERANCE = 1e-6
-_BLOCK = 4096  # rows at a time: images of all rows at once would need as much memory again
+_BLOCK = 4096  # rows at a time: comparing all images at once would double the memory
 
 
 def place_of(source: Mapping[str, Any]) -> str:
-    """What a message about a dataset begins with."""
+    """The beginning of a message about a dataset."""
     return repr(str(source["path"])) if source.get("path") else "the dataset"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` where something known is near, else nothing."""
+    """`; did you mean 'x'?` if a known word is similar, else an empty string."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def read_columns(arrays: Mapping[str, Any], place: str, *, rewards_needed: bool = True) -> dict[str, Array]:
-    """The columns that are there, by our names: all equally long, contiguous and finite."""
+    """The columns in the file, by our names: all equally long, contiguous and finite."""
     names = _names(arrays, place, ("obs", "action", "reward") if rewards_needed else ("obs", "action"))
     columns = {column: _column(column, key, arrays[key], place) for column, key in names.items()}
     rows = len(columns["obs"])
@@ -56,13 +56,13 @@ def read_columns(arrays: Mapping[str, Any], place: str, *, rewards_needed: bool 
     if (obs.shape, obs.dtype) != (next_obs.shape, next_obs.dtype):
         raise UserError(
             f"{place}: rows of {names['next_obs']} are {next_obs.shape[1:]} {next_obs.dtype}, those of {names['obs']} "
-            f"{obs.shape[1:]} {obs.dtype}; they must be alike"
+            f"{obs.shape[1:]} {obs.dtype}; they must be the same"
         )
     return columns
 
 
 def read_facts(arrays: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """What the file says about itself, and `notes`: those that it holds, and which of its keys have no use here."""
+    """The file's metadata, and `notes`: those stored in it, and one on its unused keys."""
     facts = {name: np.asarray(arrays[name]).item() for name in FACTS if name in arrays and np.ndim(arrays[name]) == 0}
     for name, value in facts.items():
         text = name in ("env_id", "action_units")
@@ -89,7 +89,7 @@ def jumps(obs: Array, next_obs: Array) -> Array:
 
 
 def _names(arrays: Mapping[str, Any], place: str, needed: Iterable[str]) -> dict[str, str]:
-    """The key of every column that is there."""
+    """The key of every column in the file."""
     names: dict[str, str] = {}
     for column, keys in KEYS.items():
         given = [key for key in keys if key in arrays]
@@ -136,7 +136,7 @@ def _column(column: str, key: str, value: Any, place: str) -> Array:
 
 
 def _finite(array: Array, key: str, place: str, dtype: str) -> Array:
-    """A contiguous array of this kind; a number that is none, or that its kind cannot hold, is refused by its row."""
+    """A contiguous array of this dtype; a NaN, or a number that the dtype cannot hold, is an error with its row."""
     with np.errstate(over="ignore"):
         converted = np.ascontiguousarray(array, dtype)
     if converted.dtype.kind == "f":

@@ -1,4 +1,4 @@
-"""The memory of the offline loop: transitions that somebody else gathered, in whole episodes."""
+"""The dataset of the offline loop: recorded transitions, grouped into episodes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from rl_training.types import Array
 class OfflineDataset:
     """Transitions `[N, ...]`, episode after episode; every array is contiguous.
 
-    `next_obs` is the true successor; only `terminated` cuts the bootstrap; `truncated` says that an episode was cut off
-    after a row (by a time limit, or since the data ends there). `starts` are the first rows of the episodes,
-    `partial` the numbers of those of which the data has only a part. `source`
-    is plain data: `format`, `path`, `env_id`, `action_units` (`environment`, or `normalized`: the policy's own units,
-    in [-1, 1] or counted from 0), `ref_min_score`, `ref_max_score`, as far as they are known, and `notes`, what a
-    reader had to decide.
+    `next_obs` is the true successor. Only `terminated` stops the bootstrap; `truncated` says that an episode was cut
+    off after a row (by a time limit, or because the data ends there). `starts` are the first rows of the episodes,
+    `partial` the numbers of the incomplete episodes. `source` is plain data: `format`, `path`, `env_id`,
+    `action_units` (`environment`, or `normalized`: the policy's own units, in [-1, 1] or counted from 0),
+    `ref_min_score`, `ref_max_score`, as far as they are known, and `notes`, the decisions of the reader.
     """
 
     obs: Array
@@ -43,7 +42,7 @@ class OfflineDataset:
 
     @cached_property
     def lengths(self) -> Array:
-        """How long the episodes are, `[episodes]`."""
+        """The lengths of the episodes, `[episodes]`."""
         return np.diff(self.starts, append=len(self))
 
     @cached_property
@@ -53,18 +52,18 @@ class OfflineDataset:
 
     @cached_property
     def whole(self) -> Array:
-        """The numbers of the episodes that the data has from the first to the last step; of all, if there is none."""
+        """The numbers of the complete episodes; of all episodes, if none is complete."""
         numbers = np.setdiff1d(np.arange(self.n_episodes), self.partial)
         return numbers if numbers.size else np.arange(self.n_episodes)
 
     @property
     def rewarded(self) -> bool:
-        """Whether it has rewards: without any its returns mean nothing."""
+        """Whether it has rewards; without rewards its returns mean nothing."""
         return bool(self.source.get("rewarded", True))
 
     @property
     def return_mean(self) -> float:
-        """The mean return of whole episodes: a part of one has another return."""
+        """The mean return of complete episodes; incomplete ones would distort it."""
         return float(self.returns[self.whole].mean())
 
     def episodes(self, chosen: Array) -> OfflineDataset:
@@ -83,13 +82,13 @@ class OfflineDataset:
         )
 
     def best(self, fraction: float) -> OfflineDataset:
-        """The whole episodes of the highest returns that make up this share of them, at least one."""
+        """This share of the complete episodes with the highest returns, at least one."""
         count = max(1, round(fraction * self.whole.size))
         chosen = np.argsort(-self.returns[self.whole], kind="stable")[:count]
         return self.episodes(np.sort(self.whole[chosen]))
 
     def split(self, fraction: float, rng: np.random.Generator) -> tuple[OfflineDataset, OfflineDataset]:
-        """A part to learn from, and this share of the episodes held out: at least one in each."""
+        """A training set, and this share of the episodes held out; at least one episode in each."""
         order = rng.permutation(self.n_episodes)
         held_out = min(max(1, round(fraction * self.n_episodes)), self.n_episodes - 1)
         return self.episodes(np.sort(order[held_out:])), self.episodes(np.sort(order[:held_out]))

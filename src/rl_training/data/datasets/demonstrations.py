@@ -1,4 +1,4 @@
-"""What imitation compares: where somebody was, what they did there, and how often their episodes ended."""
+"""Occupancies, which adversarial imitation compares: observations, actions, and how often episodes terminate."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rl_training.types import Array
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Observations and actions `[N, ...]`; a terminated episode adds one step in a state where it is over.
+    """Observations and actions `[N, ...]`; a terminated episode adds one step in an absorbing state.
 
-    These further steps are all the same, so there are no rows of them: `over` is their share of all steps.
+    The absorbing steps are all the same, so they have no rows: `over` is their share of all steps.
     """
 
     obs: Array
@@ -26,21 +26,21 @@ class Occupancy:
         return len(self.obs)
 
     def draw(self, size: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-        """Observations, actions and whether the episode is over `[size]`; rows of those that are over mean nothing."""
+        """Observations, actions and whether the episode is over `[size]`; where it is over, the others are ignored."""
         index = rng.integers(len(self), size=size)
         return self.obs[index], self.action[index], rng.random(size) < self.over
 
 
 def of_rollout(rollout: Rollout) -> Occupancy:
-    """What the policy did in a rollout."""
+    """The policy's occupancy in a rollout."""
     real = rollout.real
     return Occupancy(rollout.obs[real], rollout.action[real], _share(int(rollout.terminated[real].sum()), real.sum()))
 
 
 def of_dataset(dataset: OfflineDataset, every: int, rng: np.random.Generator) -> Occupancy:
-    """What was demonstrated: every so many steps of each episode, from one of its first on, which is drawn.
+    """The occupancy of demonstrations: every `every`-th step of each episode, from a random first one on.
 
-    How often episodes end is a fact of all steps: left-out ones do not make an end more frequent.
+    `over` is computed from all steps, so that leaving steps out does not make ends more frequent.
     """
     lengths = dataset.lengths
     first = rng.integers(np.minimum(lengths, every))

@@ -1,4 +1,4 @@
-"""Datasets on disk: found by path or Minari id and read in whichever form they have; written as npz."""
+"""Datasets on disk: found by path or Minari id, read in any supported format, written as npz."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.types import UserError
 
 _EPISODES_FILE = "main_data.hdf5"
-_FORMATS = "an .npz or .hdf5 file, a folder in Minari's layout, or one that a replay was saved in"
+_FORMATS = "an .npz or .hdf5 file, a folder in Minari's layout, or the folder of a saved replay"
 
 
 def read_dataset(
     name: str, *, done_means: str | None = None, time_limit: int | None = None, rewards_needed: bool = True
 ) -> OfflineDataset:
-    """The dataset of this path, or of this Minari id among those on this machine; nothing of it is executed."""
+    """Read the dataset at a path, or a local Minari dataset by its id; nothing in it is executed."""
     path = Path(name).expanduser()
     if path.is_dir():
         return _read_folder(path)
@@ -45,14 +45,14 @@ def to_arrays(dataset: OfflineDataset) -> dict[str, Any]:
     """The dataset in our own flat layout, which `from_arrays` reads."""
     columns = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
     arrays: dict[str, Any] = {KEYS[column][0]: getattr(dataset, column) for column in columns}
-    if dataset.n_episodes - 1 in dataset.partial:  # that nothing ended there is how it is known again
+    if dataset.n_episodes - 1 in dataset.partial:  # a last row without an end marks the episode as incomplete
         arrays[KEYS["truncated"][0]] = np.append(dataset.truncated[:-1], False)
     arrays |= {name: np.asarray(dataset.source[name]) for name in FACTS if dataset.source.get(name) is not None}
     return arrays | {NOTES: np.asarray(dataset.source.get("notes", ()), np.str_)}
 
 
 def save_npz(dataset: OfflineDataset, path: str | Path) -> Path:
-    """Write the dataset in the flat layout, in place of what was there; it appears whole or not at all."""
+    """Write the dataset in the flat layout, replacing an existing file; it appears whole or not at all."""
     path = Path(path)
     if path.suffix != ".npz":
         raise UserError(f"{str(path)!r}: must end with .npz, or it could not be read again")
@@ -93,9 +93,7 @@ def _read_id(name: str) -> OfflineDataset:
     from rl_training.data.datasets.minari_layout import datasets_folder, is_minari_id
 
     if not is_minari_id(name):
-        raise UserError(
-            f"{name!r}: there is no such file or folder (and an id of Minari looks like 'namespace/name-v0')"
-        )
+        raise UserError(f"{name!r}: there is no such file or folder (and a Minari id looks like 'namespace/name-v0')")
     root = datasets_folder()
     if not (root / name).is_dir():
         known = sorted(str(found.parents[1].relative_to(root)) for found in root.rglob(f"data/{_EPISODES_FILE}"))
@@ -108,7 +106,7 @@ def _read_id(name: str) -> OfflineDataset:
 
 def _read_npz(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:  # numpy.load would leave a damaged one open
+        with path.open("rb") as file:  # numpy.load would leave a damaged file open
             opened = np.load(file, allow_pickle=False)
             if isinstance(opened, np.ndarray):
                 raise UserError(f"{str(path)!r}: is a single array; it must be an archive of several, by their names")
@@ -118,7 +116,7 @@ def _read_npz(path: Path) -> dict[str, Any]:
 
 
 def _read_hdf5(path: Path) -> dict[str, Any]:
-    """The arrays at the top of the file; groups (what D4RL adds for information) have no use here."""
+    """The arrays at the top level of the file; groups (D4RL's extra information) are ignored."""
     from rl_training.data.datasets.minari_layout import load_h5py
 
     h5py = load_h5py(str(path))
@@ -131,11 +129,11 @@ def _read_hdf5(path: Path) -> dict[str, Any]:
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:
-    """One line on a file that is not what it is called; NumPy speaks of pickles where it would have to unpickle."""
+    """A one-line error for a file that cannot be read; NumPy's error mentions pickle if it would have to unpickle."""
     if "pickle" in str(error):
         return UserError(
-            f"{str(path)!r}: is no archive of plain arrays: it, or an array in it, would have to be unpickled, which "
-            "could run code and is never done"
+            f"{str(path)!r}: is not an archive of plain arrays: it, or an array in it, would have to be unpickled, "
+            "which could run code and is never done"
         )
     return UserError(f"{str(path)!r}: is damaged, or not what its name says ({' '.join(str(error).split())})")
 

@@ -1,7 +1,7 @@
 """Minari's layout of datasets on disk, read and written with h5py alone.
 
-A dataset is a folder `<namespace>/<name>-v<k>/data` of two files: the episodes, a group of HDF5 each, and what is to be
-said of them, in JSON. An episode of T steps has T + 1 observations.
+A dataset is a folder `<namespace>/<name>-v<k>/data` of two files: the episodes, one HDF5 group each, and metadata in
+JSON. An episode of T steps has T + 1 observations.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from rl_training.types import Array, UserError
 _EPISODES_FILE = "main_data.hdf5"
 _METADATA_FILE = "metadata.json"
 _NAMESPACE_FILE = "namespace_metadata.json"
-# The first version that can be told that images are not JPEG-encoded.
+# The first version with a setting for images that are not JPEG-encoded.
 _MINARI_VERSION = "0.5.4"
 _ID = re.compile(r"(?P<namespace>[-\w]{2,}(?:/[-\w]+)*/)?[-\w]+-v\d+")
 _SUPPORTED = {"observations": ("Box",), "actions": ("Box", "Discrete", "MultiDiscrete", "MultiBinary")}
-# How many rows more than rewards each column of an episode has.
+# How many more rows than rewards each column of an episode has.
 _COLUMNS = {"observations": 1, "actions": 0, "rewards": 0, "terminations": 0, "truncations": 0}
 
 
 def is_minari_id(name: str) -> bool:
-    """Whether this is `name-v0`, maybe behind a namespace as in `pendulum/medium-v0`."""
+    """Whether this is `name-v0`, optionally with a namespace as in `pendulum/medium-v0`."""
     return _ID.fullmatch(name) is not None
 
 
@@ -66,7 +66,7 @@ def read_minari(folder: Path) -> OfflineDataset:
 
 
 def load_h5py(asked_by: str) -> Any:
-    """The library that reads HDF5, or one line on how to get it."""
+    """Import h5py, or raise a UserError that says how to install it."""
     try:
         return importlib.import_module("h5py")
     except ImportError as error:
@@ -81,16 +81,16 @@ def _read_metadata(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UserError(f"{str(file)!r}: is missing or damaged ({error})") from None
     if not isinstance(metadata, dict):
-        raise UserError(f"{str(file)!r}: is damaged (it holds no mapping)")
+        raise UserError(f"{str(file)!r}: is damaged (it is not a mapping)")
     if metadata.get("data_format", "hdf5") != "hdf5":
         raise UserError(f"{str(file)!r}: data_format is {metadata['data_format']!r}; only hdf5 can be read")
     return metadata
 
 
 def _stored_shape(metadata: Mapping[str, Any], name: str, folder: Path) -> tuple[int, ...] | None:
-    """The shape of one observation or action, if it is known; a space that is not supported is refused."""
+    """The shape of one observation or action, or None if unknown; an unsupported space is an error."""
     key = f"{name.removesuffix('s')}_space"
-    if key not in metadata:  # old datasets leave it to the environment
+    if key not in metadata:  # old datasets have only the environment
         return None
     try:
         space = json.loads(metadata[key])
@@ -103,7 +103,7 @@ def _stored_shape(metadata: Mapping[str, Any], name: str, folder: Path) -> tuple
 
 
 def _shape_of(space: Mapping[str, Any]) -> tuple[int, ...]:
-    """The shape of what a space in Minari's JSON holds."""
+    """The shape of the elements of a space in Minari's JSON."""
     if space["type"] == "MultiDiscrete":
         return np.shape(space["nvec"])
     if space["type"] == "Discrete":
@@ -218,13 +218,13 @@ def write_minari(
 
 
 def free_place(folder: Path, dataset_id: str) -> Path:
-    """Where a new dataset goes; an id that is malformed, taken or could not be written is refused."""
+    """The folder of a new dataset; raises a UserError if h5py is missing or the id is malformed or taken."""
     load_h5py(dataset_id)
     if not is_minari_id(dataset_id):
-        raise UserError(f"{dataset_id!r}: is no Minari id; they look like medium-v0 or pendulum/medium-v0")
+        raise UserError(f"{dataset_id!r}: is not a Minari id; they look like medium-v0 or pendulum/medium-v0")
     target = folder / dataset_id
     if target.exists():
-        raise UserError(f"{dataset_id!r}: is already there ({target}); give another version, or remove it")
+        raise UserError(f"{dataset_id!r}: already exists ({target}); give another version, or remove it")
     return target
 
 
@@ -249,7 +249,8 @@ def _write_episodes(file: Any, dataset: OfflineDataset, seeds: Sequence[int | No
         obs, next_obs = dataset.obs[rows], dataset.next_obs[rows]
         if jumps(obs, next_obs).any():
             raise UserError(
-                f"episode {number}: a next observation is not the observation after it; Minari's layout keeps them once"
+                f"episode {number}: a next observation is not the next row's observation; Minari's layout stores both "
+                "once"
             )
         group = file.create_group(f"episode_{number}")
         group.attrs["id"], group.attrs["total_steps"] = number, int(length)
@@ -267,7 +268,7 @@ def _write_episodes(file: Any, dataset: OfflineDataset, seeds: Sequence[int | No
 
 
 def _describe_namespaces(folder: Path, target: Path) -> None:
-    """A folder above a dataset is known to Minari by a file of its own."""
+    """Write the metadata file that Minari expects in every namespace folder above a dataset."""
     for namespace in target.parents:
         if namespace == folder:
             break

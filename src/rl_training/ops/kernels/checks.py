@@ -1,4 +1,4 @@
-"""Looks at every number of an array, at the price of a call."""
+"""Checks of all numbers of an array in one compiled call."""
 
 from __future__ import annotations
 

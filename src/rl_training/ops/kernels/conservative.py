@@ -1,4 +1,4 @@
-"""The conservative critics' loss with its closed-form gradient; `rl_training.ops.value` has the torch form."""
+"""The loss of CQL's critics with its closed-form gradient; `rl_training.ops.value` has the torch form."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rl_training.types import Array
 def conservative_gradient(
     values: Array, target: Array, log_density: Array, weight: float, batch: int, d_values: Array
 ) -> tuple[float, float, float]:
-    """The gradient of `ensemble_value_loss` and `weight` times the `conservative_gap` of every critic.
+    """Write the gradient of `ensemble_value_loss` plus `weight` times the `conservative_gap` of every critic.
 
     `values` `[critics, n, 1 + S]` are those of the data's actions and of the sampled ones, for some `n` of the `batch`
-    states. Gives their share of the squared errors, of the mean value and of the mean gap.
+    states. Returns their share of the squared errors, of the mean value and of the mean gap.
     """
     members, count, width = values.shape
     share = 1.0 / batch

@@ -1,4 +1,4 @@
-"""Returns over several steps, walked through a ring of transitions."""
+"""n-step returns in a ring buffer of transitions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def n_step_chains(
     total: Array,
     discount: Array,
 ) -> None:
-    """For every transition of `index`: the last of at most `n_step` that follow each other, and the rewards on the way.
+    """For every slot of `index`, find the last of at most `n_step` consecutive transitions, and sum their rewards.
 
     `reward`, `terminated` and `truncated` are the ring `[capacity]`, in which slot = position * environments +
     environment; `heads` is the position that each environment writes next. A chain ends with its episode, and with
-    the newest transition of its environment. Written are `last`, `total` = sum of gamma**k r_k over its m steps,
-    and `discount` = gamma**m.
+    the newest transition of its environment. Writes `last`, `total` = sum of gamma**k r_k over its m steps, and
+    `discount` = gamma**m.
     """
     capacity, envs = reward.size, heads.size
     for i in range(index.size):

@@ -1,4 +1,4 @@
-"""Backward recursions over a rollout."""
+"""Recursions over the steps of a rollout."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def gae_kernel(
 
 @jit
 def running_returns_kernel(reward: Array, done: Array, real: Array, gamma: float, running: Array) -> Array:
-    """The discounted return so far at every step; `running` `[B]` is carried from one rollout to the next."""
+    """The discounted sum of past rewards at every step; `running` `[B]` is kept from one rollout to the next."""
     steps, envs = reward.shape
     returns = np.empty((steps, envs))
     for b in range(envs):

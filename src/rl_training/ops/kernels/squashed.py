@@ -15,7 +15,7 @@ _LOG_2 = math.log(2.0)
 
 @jit
 def squashed_forward(params: Array, noise: Array, action: Array, log_prob: Array) -> None:
-    """Write the actions `[B, A]` and log-densities `[B]` that `params` `[B, 2A]` give for standard normal `noise`."""
+    """Write the actions `[B, A]` and log-densities `[B]` for `params` `[B, 2A]` and standard normal `noise`."""
     count, size = noise.shape
     for b in range(count):
         total = 0.0
@@ -34,7 +34,7 @@ def squashed_forward(params: Array, noise: Array, action: Array, log_prob: Array
 def squashed_backward(
     params: Array, noise: Array, action: Array, d_action: Array, d_log_prob: float, d_params: Array
 ) -> None:
-    """Write the gradient of `params`, given that of the actions and, one for all, of the log-densities."""
+    """Write the gradient of `params`, given those of the actions and of the log-densities (one number for all)."""
     count, size = noise.shape
     for b in range(count):
         for a in range(size):

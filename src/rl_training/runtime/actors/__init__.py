@@ -1,1 +1,1 @@
-"""What steps environments for learning."""
+"""Actors: they step environments to collect experience."""

@@ -1,4 +1,4 @@
-"""Steps environments for learning: the only place where autoreset modes, true successors and episode ends meet."""
+"""Steps environments for training: the only place that handles autoreset modes, true successors and episode ends."""
 
 from __future__ import annotations
 
@@ -23,36 +23,14 @@ _EPISODE_WINDOW = 100
 EPISODE_METRICS = ("episode_return_mean", "episode_length_mean")
 
 
-class Idle:
-    """Stands in for a collector where nothing is gathered: of its environment only the spaces are known."""
-
-    exact = True
-
-    def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
-        self.envs = envs
-
-    def start(self) -> None:
-        """No episode begins."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """In the form of a collector's, so that a checkpoint without it is known to be damaged."""
-        return {"steps": 0, "raw": [], "keeper": {}}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """There is nothing to bring back."""
-
-    def close(self) -> None:
-        self.envs.close()
-
-
 class Collector:
-    """The environments of a run between two steps: what they show now, and the returns of their episodes.
+    """The environments of a run: their current observations, and the returns of their episodes.
 
-    Whatever the autoreset mode, `step` gives the same transitions: `next_obs` is the true successor, and a row that a
+    In every autoreset mode `step` returns the same transitions: `next_obs` is the true successor, and a row that a
     reset produced is marked as not real.
 
-    `broken` marks the environments of which a resume lost the running episode: what they show now does not follow from
-    their last transition. A memory that chains transitions reads it before its next step, and clears it.
+    `lost` marks the environments whose running episodes a resume lost: their current observation does not follow from
+    their last transition. A memory that chains transitions must be told before the next step.
     """
 
     def __init__(
@@ -68,7 +46,7 @@ class Collector:
         self.num_envs = envs.num_envs
         self.steps = 0
         self.restarts = 0
-        self._rng = rng
+        self.rng = rng
         self._reward_clip = reward_clip
         self._mode = envs.metadata["autoreset_mode"]
         self._scale = ActionScaler(info, envs.single_action_space.dtype)
@@ -78,7 +56,10 @@ class Collector:
         self._unpack = Unpacker(info)
         self._has_numbers = self._unpack.float_shape is not None
         self._all = np.ones(self.num_envs, np.bool_)
-        self.broken = np.zeros(self.num_envs, np.bool_)
+        self.lost: Array | None = None
+        # Why episodes ended with the last step, if they did. Lost lives do not end an episode and are not included.
+        self.terminated = self.truncated = np.zeros(self.num_envs, np.bool_)
+        self.seeds = np.zeros(self.num_envs, np.int64)  # of the running episodes, if each has its own
         self._resetting = np.zeros(self.num_envs, np.bool_)
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, np.int64)
@@ -90,27 +71,33 @@ class Collector:
 
     @property
     def exact(self) -> bool:
-        """Whether a run that is resumed from here goes on as if it had never stopped."""
+        """Whether a run that is resumed from here continues as if it had never stopped."""
         return self.restarts == 0 and not isinstance(self._keeper, Forgetful)
 
     def start(self) -> None:
         """Begin the first episodes."""
         if self._mode == AutoresetMode.DISABLED:
             self.obs = self._restart(self._all)
-        else:  # such an environment may have one generator for all, and takes one seed
+        else:  # such a vector environment may have a single generator, and takes one seed
             self._raw = self.envs.reset(seed=int(self._new_seeds()[0]))[0]
             self.obs = self._observed(self._raw)
         self._check(np.zeros(self.num_envs), self.obs)
 
-    def step(self, action: Array) -> Step:
-        """Take the policy's actions `[B, ...]`."""
+    def take_lost(self) -> Array | None:
+        """Return `lost` and clear it."""
+        lost, self.lost = self.lost, None
+        return lost
+
+    def step(self, action: Array, records: Mapping[str, Array] | None = None) -> Step:
+        """Take the policy's actions `[B, ...]`; its records of them become part of the step."""
         obs, sent = self.obs, self._scale(action)
         if self._continuous and not all_finite(sent):
             raise UserError(f"training diverged at step {self.steps} (the policy's action is nan); lower learning_rate")
         self._keeper.record(sent)
         self._raw, raw_reward, terminated, truncated, infos = self.envs.step(sent)
         if self._unmasked and "action_mask" in infos:
-            raise UserError("an environment gives info['action_mask'] at a step only; it must give one at reset too")
+            raise UserError("an environment returns info['action_mask'] from step only; reset must return one too")
+        self.terminated, self.truncated = terminated, truncated
         done = terminated | truncated
         shown = self._observed(self._raw)
         next_obs = shown
@@ -125,7 +112,7 @@ class Collector:
         elif any_done:
             shown = self._restart(done)
         self._check(raw_reward, next_obs)
-        if shown is not next_obs:  # what a reset showed
+        if shown is not next_obs:  # a reset's observation
             self._check(raw_reward, shown)
         self._count(raw_reward, done, real, any_done)
         self.obs = shown
@@ -135,17 +122,18 @@ class Collector:
         lost = lives_lost(infos, self.num_envs)
         if lost is not None:
             terminated = terminated | (lost & real)
-        return Step(obs, action, reward, next_obs, terminated, truncated, real)
+        return Step(obs, action, reward, next_obs, terminated, truncated, real, records or {})
 
     def _restart(self, mask: Array) -> Array:
-        """Begin new episodes in the masked environments; gives what all of them show."""
+        """Begin new episodes in the masked environments; returns the observations of all environments."""
         seeds = self._new_seeds()
+        self.seeds = np.where(mask, seeds, self.seeds)
         self._raw = reset_each(self.envs, seeds.tolist(), None if mask is self._all else mask)
         self._keeper.begin(mask, seeds)
         return self._observed(self._raw)
 
     def _new_seeds(self) -> Array:
-        return self._rng.integers(0, 2**31 - 1, self.num_envs)
+        return self.rng.integers(0, 2**31 - 1, self.num_envs)
 
     def _observed(self, raw: Any) -> Array:
         return np.array(raw, dtype=self.info.obs_dtype)
@@ -160,7 +148,7 @@ class Collector:
                 value = array[tuple(bad[0])]
                 raise UserError(
                     f"the {name} of environment {bad[0][0]} is {value} at step {self.steps + self.num_envs}; "
-                    "training stopped before learning from it"
+                    "it must be finite (nothing was learned from it)"
                 )
 
     def _count(self, reward: Array, done: Array, real: Array, any_done: bool) -> None:
@@ -176,7 +164,7 @@ class Collector:
             self._lengths[done] = 0
 
     def metrics(self) -> Metrics:
-        if self._recent_metrics is None:  # an episode has ended since they were last asked for
+        if self._recent_metrics is None:  # an episode has ended since the last call
             self._recent_metrics = self._measure_recent()
         return {"episodes": float(self._episodes)} | self._recent_metrics
 
@@ -187,8 +175,8 @@ class Collector:
         return dict(zip(EPISODE_METRICS, (float(np.mean(returns)), float(np.mean(lengths))), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
-        unread = {"broken": torch.from_numpy(self.broken.copy())} if self.broken.any() else {}
-        return unread | {
+        lost = {} if self.lost is None else {"lost": torch.from_numpy(self.lost.copy())}
+        return lost | {
             "steps": self.steps,
             "restarts": self.restarts,
             "episodes": self._episodes,
@@ -201,7 +189,7 @@ class Collector:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Bring everything back; an environment that does not show what it showed starts a new episode."""
+        """Restore everything; an environment whose observation differs from the saved one starts a new episode."""
         self.steps, self.restarts, self._episodes = state["steps"], state["restarts"], state["episodes"]
         self._recent = deque(((ret, length) for ret, length in state["recent"]), maxlen=_EPISODE_WINDOW)
         self._recent_metrics = None
@@ -210,7 +198,8 @@ class Collector:
         self._raw = state["raw"].numpy().copy()
         differs = self._keeper.restore(self.envs, state["keeper"], self._raw)
         self.obs = self._observed(self._raw)
-        self.broken = differs | state["broken"].numpy() if "broken" in state else differs.copy()
+        lost = differs | state["lost"].numpy() if "lost" in state else differs
+        self.lost = lost.copy() if lost.any() else None
         if differs.any():
             self.restarts += 1
             self._returns[differs], self._lengths[differs], self._resetting[differs] = 0.0, 0, False

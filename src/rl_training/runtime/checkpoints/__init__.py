@@ -1,1 +1,1 @@
-"""Checkpoints and what continues from them."""
+"""Checkpoints, and runs that continue from them."""

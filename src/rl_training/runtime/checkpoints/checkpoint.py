@@ -1,4 +1,4 @@
-"""Checkpoints: folders that appear whole or not at all, hold all that a run needs, and run no code when loaded."""
+"""Checkpoints: folders that are written atomically, hold the whole state of a run, and run no code when loaded."""
 
 from __future__ import annotations
 
@@ -21,64 +21,64 @@ from safetensors.torch import load_file
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from rl_training.algorithms.base import Algorithm
+from rl_training.algorithms.base import Policy
 from rl_training.runtime.checkpoints.chunk_files import (
-    MEMORY_FOLDER,
+    ARRAYS_FOLDER,
     Chunks,
-    describe_memory,
-    read_memory,
+    describe_arrays,
+    read_arrays,
     sync,
     unreadable,
+    write_arrays,
     write_file,
-    write_memory,
 )
 from rl_training.types import UserError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _STEP = re.compile(r"step_(\d+)$")
 _META_KEYS = {"step", "config", "spaces", "versions", "threads"}
 _STATE_KEYS = {"algorithm", "parts", "rng", "callbacks", "trainer"}
-_ENVS_KEYS = {"steps", "raw", "keeper"}
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds: `policy` is what acting needs, the rest what training needs besides.
+    """The contents of a checkpoint: acting needs `policy` only, training needs the rest too.
 
-    `memory` are the large arrays of the loop's parts: the live ones in a snapshot, maps of their files when it is read.
+    `envs` is the state of the environments, by actor. `arrays` are the large arrays of the loop's parts: the live
+    arrays in a snapshot, memory-mapped files in a checkpoint that was read.
     """
 
     meta: dict[str, Any]
     policy: dict[str, Tensor]
     state: dict[str, Any] = field(default_factory=dict)
     envs: dict[str, Any] = field(default_factory=dict)
-    memory: Mapping[str, Chunks] = field(default_factory=dict)
+    arrays: Mapping[str, Chunks] = field(default_factory=dict)
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
-    """Write under a temporary name, sync, rename. What was at `path` stays until the new one is complete."""
+    """Write under a temporary name, sync, rename. An old checkpoint at `path` stays until the new one is complete."""
     draft = path.with_name(f".draft-{path.name}-{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
     try:
         draft.mkdir(parents=True)
         for name, content in _contents(checkpoint).items():
             write_file(draft / name, content)
-        written = write_memory(draft / MEMORY_FOLDER, checkpoint.memory)
+        written = write_arrays(draft / ARRAYS_FOLDER, checkpoint.arrays)
         sync(draft)
         _move(draft, path)
         sync(path.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     for name, where in written.items():
-        checkpoint.memory[name].written = where._replace(folder=path / MEMORY_FOLDER)
+        checkpoint.arrays[name].written = where._replace(folder=path / ARRAYS_FOLDER)
     return path
 
 
 def _contents(checkpoint: Checkpoint) -> dict[str, bytes]:
-    """The files of a checkpoint. They are made in memory, so that a full disk is one kind of error, with its name."""
+    """The files of a checkpoint, serialised before any is written, so that a full disk is always an OSError."""
     policy = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.policy.items()}
-    memory = {"memory": describe_memory(checkpoint.memory)} if checkpoint.memory else {}
-    meta = json.dumps(checkpoint.meta | {"format": FORMAT_VERSION} | memory, indent=2) + "\n"
+    arrays = {"arrays": describe_arrays(checkpoint.arrays)} if checkpoint.arrays else {}
+    meta = json.dumps(checkpoint.meta | {"format": FORMAT_VERSION} | arrays, indent=2) + "\n"
     return {
         "model.safetensors": safetensors_bytes(policy),
         "state.pt": _torch_bytes(_plain(checkpoint.state, "state")),
@@ -94,7 +94,7 @@ def _torch_bytes(value: Any) -> bytes:
 
 
 def _plain(value: Any, where: str) -> Any:
-    """The value, with numpy's numbers as Python's own; what could not be loaded again is refused by name."""
+    """The value, with NumPy's numbers as Python's; an error names what could not be loaded again."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
@@ -112,13 +112,13 @@ def _move(draft: Path, path: Path) -> None:
         return
     replaced = path.with_name(f".replaced-{path.name}")
     shutil.rmtree(replaced, ignore_errors=True)
-    os.rename(path, replaced)  # a crash between these two lines is mended by `_recover`
+    os.rename(path, replaced)  # a crash between these two lines is repaired by `_recover`
     os.rename(draft, path)
     shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _recover(folder: Path) -> None:
-    """Bring back what a crash in `_move` left under another name."""
+    """Rename back what a crash in `_move` left under a temporary name."""
     for replaced in folder.glob(".replaced-*"):
         path = folder / replaced.name.removeprefix(".replaced-")
         if not path.exists():
@@ -126,7 +126,7 @@ def _recover(folder: Path) -> None:
 
 
 def point(folder: Path, name: str, path: Path) -> None:
-    """Let the one-line file `name` (`latest` or `best`) name a checkpoint."""
+    """Write a checkpoint's name into the one-line file `name` (`latest` or `best`)."""
     draft = folder / f".{name}.{os.getpid()}"
     draft.write_text(path.name + "\n")
     sync(draft)
@@ -134,7 +134,7 @@ def point(folder: Path, name: str, path: Path) -> None:
 
 
 def pointed(folder: Path, name: str) -> Path | None:
-    """The checkpoint that `latest` or `best` names, if it is there."""
+    """The checkpoint that `latest` or `best` names, if it exists."""
     file = folder / name
     path = folder / file.read_text().strip() if file.is_file() else None
     return path if path is not None and (path / "meta.json").is_file() else None
@@ -147,9 +147,9 @@ def _by_step(folder: Path) -> list[tuple[int, Path]]:
 
 
 def prune(folder: Path, keep: int, newest: int) -> None:
-    """Remove all but the newest `keep` checkpoints and the best one, and what crashes left behind.
+    """Remove all but the newest `keep` checkpoints and the best one, and the leftovers of crashes.
 
-    Those beyond `newest` were written by a run that went back to an older checkpoint since: they go too.
+    Checkpoints after step `newest` are removed too: the run has since been resumed from an older one.
     """
     found = _by_step(folder)
     abandoned = [path for step, path in found if step > newest]
@@ -206,14 +206,14 @@ def read_meta(path: Path) -> dict[str, Any]:
 
 
 def read_checkpoint(path: Path, *, policy_only: bool = False) -> Checkpoint:
-    """Load a checkpoint; nothing in it is executed, and a damaged file is said by name."""
+    """Load a checkpoint; nothing in it is executed, and an error names a damaged file."""
     meta = read_meta(path)
-    described = meta.pop("memory", {})
+    described = meta.pop("arrays", {})
     policy = _read(path / "model.safetensors", load_file)
     if policy_only:
         return Checkpoint(meta, policy)
-    state, envs = _read_plain(path / "state.pt", _STATE_KEYS), _read_plain(path / "envs.pt", _ENVS_KEYS)
-    return Checkpoint(meta, policy, state, envs, read_memory(path / MEMORY_FOLDER, described))
+    state, envs = _read_plain(path / "state.pt", _STATE_KEYS), _read_plain(path / "envs.pt", set())
+    return Checkpoint(meta, policy, state, envs, read_arrays(path / ARRAYS_FOLDER, described))
 
 
 def _read_plain(file: Path, keys: set[str]) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def _read_plain(file: Path, keys: set[str]) -> dict[str, Any]:
 
 def _load_plain(file: Path) -> Any:
     if file.is_file() and not zipfile.is_zipfile(file):
-        raise ValueError("it was not written by torch, or not to its end")
+        raise ValueError("it was not written by torch, or not completely")
     return torch.load(file, map_location="cpu", weights_only=True)
 
 
@@ -236,11 +236,11 @@ def _read(file: Path, load: Any) -> Any:
         raise unreadable(file, str(error).strip().split("\n")[0][:120]) from None
 
 
-def fitting_policy(policy: Mapping[str, Tensor], algorithm: Algorithm, path: Path) -> Mapping[str, Tensor]:
-    """The policy's tensors, if they are those of the network that its config builds."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in algorithm.policy_state().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in policy.items()}
+def fitting_policy(saved: Mapping[str, Tensor], policy: Policy, path: Path) -> Mapping[str, Tensor]:
+    """Return the saved tensors of a policy; raises if they do not fit the network of its config."""
+    wanted = {name: tuple(tensor.shape) for name, tensor in policy.policy_state().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in saved.items()}
     if wanted != found:
         wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
         raise UserError(f"{str(path)!r}: does not fit the network of its config ({wrong[0]} differs)")
-    return policy
+    return saved

@@ -1,4 +1,4 @@
-"""The large arrays of a run on disk: a file per chunk, linked from where it was last written if nothing has changed."""
+"""The large arrays of a run on disk: one file per chunk, hard-linked to its last file if the chunk has not changed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from rl_training.data.chunks import ChunkedArray, FileStamp, Written
+from rl_training.data.chunks import ChunkedArray, FileStamp, Part, Written
 from rl_training.types import Array, UserError
 
-MEMORY_FOLDER = "replay"
+ARRAYS_FOLDER = "replay"
 
 
 class Chunks(Protocol):
-    """What writing a checkpoint has to know of a large array."""
+    """What is needed of a large array to write it to a checkpoint."""
 
     versions: Array
     written: Written | None
@@ -27,9 +27,9 @@ class Chunks(Protocol):
 
 
 class StoredArray:
-    """A large array as a checkpoint holds it: maps of its files, of which nothing is read before it is looked at.
+    """A large array of a checkpoint as memory-mapped files, which are read lazily.
 
-    The maps can be read for as long as they are held, even when the files have been removed since.
+    The maps stay readable even after the files have been removed.
     """
 
     def __init__(self, folder: Path, chunks: list[Array], stamps: list[FileStamp]) -> None:
@@ -41,35 +41,31 @@ class StoredArray:
         return self._chunks
 
 
-def memory_of(parts: Mapping[str, Any]) -> dict[str, ChunkedArray]:
+def arrays_of(parts: Mapping[str, Part]) -> dict[str, ChunkedArray]:
     """The large arrays of a loop's parts, as `<part>.<array>`."""
-    return {
-        f"{name}.{array_name}": array
-        for name, part in parts.items()
-        for array_name, array in getattr(part, "memory", {}).items()
-    }
+    return {f"{name}.{array_name}": array for name, part in parts.items() for array_name, array in part.arrays.items()}
 
 
-def load_memory(arrays: Mapping[str, ChunkedArray], stored: Mapping[str, Chunks]) -> None:
-    """Copy what a checkpoint holds into the arrays; the next checkpoint will link what does not change until then."""
+def load_arrays(arrays: Mapping[str, ChunkedArray], stored: Mapping[str, Chunks]) -> None:
+    """Copy a checkpoint's arrays into these; the next checkpoint will link the chunks that have not changed."""
     unmatched = sorted(arrays.keys() ^ stored.keys())
     if unmatched:
-        problem = "is missing in the checkpoint" if unmatched[0] in arrays else "is no part of this run"
-        raise UserError(f"the memory {unmatched[0]!r} {problem}")
+        problem = "is missing in the checkpoint" if unmatched[0] in arrays else "is not part of this run"
+        raise UserError(f"the array {unmatched[0]!r} {problem}")
     for name, array in arrays.items():
         source = stored[name]
         try:
             array.load(source.chunks())
         except ValueError as error:
-            raise UserError(f"the memory {name!r} of the checkpoint does not fit this run ({error})") from None
+            raise UserError(f"the array {name!r} of the checkpoint does not fit this run ({error})") from None
         files = source.written if isinstance(source, StoredArray) else None
         array.written = None if files is None else files._replace(versions=array.versions.copy())
 
 
-def describe_memory(memory: Mapping[str, Chunks]) -> dict[str, dict[str, Any]]:
-    """All that is needed besides their bytes to read the arrays again."""
+def describe_arrays(arrays: Mapping[str, Chunks]) -> dict[str, dict[str, Any]]:
+    """The shapes and dtypes that are needed to read the arrays again."""
     described = {}
-    for name, array in memory.items():
+    for name, array in arrays.items():
         chunks = array.chunks()
         first = chunks[0] if chunks else np.zeros(1, np.uint8)
         described[name] = {
@@ -81,16 +77,16 @@ def describe_memory(memory: Mapping[str, Chunks]) -> dict[str, dict[str, Any]]:
     return described
 
 
-def write_memory(folder: Path, memory: Mapping[str, Chunks]) -> dict[str, Written]:
-    """Write every chunk that no file holds yet, link the others; gives what to note as `written` once it is in place.
+def write_arrays(folder: Path, arrays: Mapping[str, Chunks]) -> dict[str, Written]:
+    """Write the chunks that no file holds yet and link the others; returns each array's new `written`.
 
-    A chunk's file is never written again, since other checkpoints may have it too.
+    A chunk's file is never modified, since other checkpoints may link it.
     """
-    if not memory:
+    if not arrays:
         return {}
     folder.mkdir()
     written = {}
-    for name, array in memory.items():
+    for name, array in arrays.items():
         stamps = []
         for number, chunk in enumerate(array.chunks()):
             file = folder / f"{name}.{number}.bin"
@@ -101,9 +97,9 @@ def write_memory(folder: Path, memory: Mapping[str, Chunks]) -> dict[str, Writte
 
 
 def _link(file: Path, array: Chunks, number: int, size: int) -> FileStamp | None:
-    """Take the file that holds the chunk as it is now, if there is one.
+    """Link the file that holds the chunk as it is now, if there is one.
 
-    A chunk that has not changed may still have grown: rows that were never written count when later ones have been.
+    A chunk that has not changed may have grown: unwritten rows are included once later rows have been written.
     """
     known = array.written
     if known is None or number >= len(known.stamps) or known.versions[number] != array.versions[number]:
@@ -112,16 +108,16 @@ def _link(file: Path, array: Chunks, number: int, size: int) -> FileStamp | None
         return None
     try:
         os.link(known.folder / file.name, file)
-    except (OSError, NotImplementedError):  # it is gone or on another disk, or there are no links here
+    except (OSError, NotImplementedError):  # it is gone, on another disk, or links are not supported
         return None
     if _stamp(os.stat(file)) == known.stamps[number]:
         return known.stamps[number]
-    os.unlink(file)  # somebody else has written to that place since
+    os.unlink(file)  # another process has written to that place since
     return None
 
 
 def write_file(file: Path, content: bytes | memoryview) -> FileStamp:
-    """Write a new file that is safely on disk afterwards."""
+    """Write a new file and flush it to disk."""
     with file.open("wb") as stream:
         stream.write(content)
         stream.flush()
@@ -130,7 +126,7 @@ def write_file(file: Path, content: bytes | memoryview) -> FileStamp:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are safely on disk."""
+    """Flush a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -142,17 +138,17 @@ def _stamp(status: os.stat_result) -> FileStamp:
     return FileStamp(status.st_size, status.st_ino, status.st_mtime_ns)
 
 
-def read_memory(folder: Path, described: Any) -> dict[str, StoredArray]:
-    """The arrays that were written to a folder; a file that is missing, damaged or too many is said by name."""
+def read_arrays(folder: Path, described: Any) -> dict[str, StoredArray]:
+    """Read the arrays of a folder; an error names a file that is missing, damaged or unexpected."""
     if not isinstance(described, Mapping):
-        raise unreadable(folder.parent / "meta.json", f"it says {described!r:.60} of the memory")
-    memory = {name: _read_array(folder, name, description) for name, description in described.items()}
-    expected = {f"{name}.{number}.bin" for name, array in memory.items() for number in range(len(array.chunks()))}
+        raise unreadable(folder.parent / "meta.json", f"its entry for the arrays is {described!r:.60}")
+    arrays = {name: _read_array(folder, name, description) for name, description in described.items()}
+    expected = {f"{name}.{number}.bin" for name, array in arrays.items() for number in range(len(array.chunks()))}
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     for file in found:
-        if file.name not in expected and not file.name.startswith("."):  # file systems leave such of their own
-            raise unreadable(file, "it is no part of this checkpoint")
-    return memory
+        if file.name not in expected and not file.name.startswith("."):  # file systems add hidden files
+            raise unreadable(file, "it is not part of this checkpoint")
+    return arrays
 
 
 def _read_array(folder: Path, name: str, description: Any) -> StoredArray:
@@ -161,7 +157,7 @@ def _read_array(folder: Path, name: str, description: Any) -> StoredArray:
         starts = range(0, rows, chunk_rows)
         row_shape, dtype = tuple(map(int, description["shape"])), np.dtype(description["dtype"])
     except (KeyError, TypeError, ValueError) as error:
-        reason = f"it says {description!r:.60} of the memory {name!r}: {error}"
+        reason = f"its entry for the array {name!r} is {description!r:.60}: {error}"
         raise unreadable(folder.parent / "meta.json", reason) from None
     chunks, stamps = [], []
     for number, start in enumerate(starts):
@@ -176,7 +172,7 @@ def _read_array(folder: Path, name: str, description: Any) -> StoredArray:
 
 
 def _map(file: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Array, FileStamp]:
-    """A file as an array that cannot be written to. Torch's maps, unlike NumPy's, keep no file open."""
+    """Map a file as a read-only array. Torch's maps, unlike NumPy's, keep no file open."""
     stamp = _stamp(os.stat(file))
     size = int(np.prod(shape)) * dtype.itemsize
     if stamp.size != size:
@@ -190,5 +186,5 @@ def _map(file: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Arra
 
 
 def unreadable(file: Path, reason: str) -> UserError:
-    """A file of a checkpoint that cannot be used, in the same words whichever it is."""
+    """The error for any file of a checkpoint that cannot be used."""
     return UserError(f"{str(file)!r}: is missing, damaged or foreign ({reason})")

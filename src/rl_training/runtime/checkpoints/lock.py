@@ -12,12 +12,12 @@ from rl_training.types import UserError
 fcntl: ModuleType | None
 try:
     import fcntl
-except ImportError:  # Windows has none, and no lock then
+except ImportError:  # Windows has no fcntl; there is no lock then
     fcntl = None
 
 
 def hold(folder: Path) -> IO[str]:
-    """An open file that keeps others out of the folder until it is closed, by whatever end of the process."""
+    """Lock the folder against other processes; the lock ends when the returned file is closed or the process ends."""
     file = (folder / ".lock").open("a+")
     if fcntl is None:
         return file

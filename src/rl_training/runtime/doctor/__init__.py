@@ -1,1 +1,1 @@
-"""What is installed, and whether an environment keeps Gymnasium's contract."""
+"""Checks of the installation, and of an environment against Gymnasium's interface."""

@@ -27,7 +27,7 @@ from rl_training.runtime.doctor.report import Finding, Level, one_line
 from rl_training.runtime.envs.make import EnvFactory, EnvMaker
 from rl_training.types import SpaceInfo, UserError
 
-# Episodes of the checks that need many ends of them.
+# The length of episodes in checks that need many episode ends.
 _SHORT_EPISODE = 40
 _FEW_STEPS = 200
 _LARGE_REWARD = 100.0
@@ -37,12 +37,12 @@ _SLOW = 200.0
 def check_environment(
     env_id: str, env_kwargs: Mapping[str, Any], *, steps: int = 2_000, env_factory: EnvFactory | None = None
 ) -> Iterator[Finding]:
-    """All checks, each as it is done. An environment that cannot be made is a user's mistake; all else is a finding."""
+    """Yield the findings of all checks. A `UserError` in making the environment is raised; all else is a finding."""
     settings = RunConfig(env_id=env_id, env_kwargs=dict(env_kwargs))
     maker = EnvMaker(settings, LoopConfig(), env_factory)
     short = maker if maker.makes_vectors else EnvMaker(settings, LoopConfig(time_limit=_SHORT_EPISODE), env_factory)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Gymnasium's own checker speaks up where this one does
+        warnings.simplefilter("ignore")  # Gymnasium's own checker would repeat these findings
         try:
             envs = maker.vector(1)
         except UserError:
@@ -68,10 +68,10 @@ def check_environment(
         except Exception as error:
             yield Finding("PROBLEM", "step", f"reset or step raised {_words(error)}")
             return
-        yield from _judge_observations(played)
-        yield from _judge_episodes(played)
-        yield from _judge_rewards(played)
-        yield _judge_speed(played)
+        yield from _check_observations(played)
+        yield from _check_episodes(played)
+        yield from _check_rewards(played)
+        yield _check_speed(played)
         for subject, check in (
             ("determinism", lambda: check_copies(maker, info, min(steps, _FEW_STEPS))),
             ("reset", lambda: check_reset(maker, info)),
@@ -89,13 +89,13 @@ def _guarded(subject: str, check: Callable[[], tuple[Level, str]]) -> Finding:
     try:
         level, words = check()
     except Exception as error:
-        return Finding("PROBLEM", subject, f"could not be looked at: {_words(error)}")
+        return Finding("PROBLEM", subject, f"could not be checked: {_words(error)}")
     return Finding(level, subject, words)
 
 
 @dataclass
 class Played:
-    """What some random steps showed."""
+    """Measurements of some random steps."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -112,7 +112,7 @@ class Played:
         self.complaints.update(complaints_of(space, obs))
 
     def count(self, length: int, terminated: Any, truncated: Any) -> None:
-        """Note the two flags of a step, and an episode of this length if it is over."""
+        """Count the two flags of a step, and an episode of this length if it is over."""
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             if not isinstance(flag, (bool, np.bool_)):
                 self.odd_flags.add(f"{name} is a {type(flag).__name__}")
@@ -146,11 +146,11 @@ def _play(env: AnyCopy, info: SpaceInfo, steps: int) -> Played:
 
 
 def complaints_of(space: gym.Space[Any], value: Any, name: str = "") -> Iterator[tuple[Level, str]]:
-    """What is wrong with an observation, in words that are the same for the same fault."""
+    """What is wrong with an observation; equal faults have equal messages, so that they can be counted."""
     where = f"observation {name!r}" if name else "an observation"
     if isinstance(space, gym.spaces.Dict):
         if not isinstance(value, Mapping) or value.keys() != space.spaces.keys():
-            yield "PROBLEM", f"{where} has not the entries {', '.join(space.spaces)}"
+            yield "PROBLEM", f"{where} does not have the entries {', '.join(space.spaces)}"
             return
         for key, part in space.spaces.items():
             yield from complaints_of(part, value[key], f"{name}.{key}" if name else key)
@@ -166,7 +166,7 @@ def _complaints_of_box(space: gym.spaces.Box, value: Any, where: str) -> Iterato
         yield "note", f"{where} is a {type(value).__name__}, not an array"
     elif array.dtype != space.dtype:
         lossless = np.can_cast(array.dtype, space.dtype, "same_kind")
-        words = f"{where} is of {array.dtype}, its space of {space.dtype}"
+        words = f"{where} has dtype {array.dtype}, its space {space.dtype}"
         yield ("note", f"{words}; it is converted") if lossless else ("PROBLEM", words)
     if array.shape != space.shape:
         yield "PROBLEM", f"{where} has the shape {array.shape}, its space {space.shape}"
@@ -194,7 +194,7 @@ def _check_actions(space: gym.Space[Any]) -> Finding:
     return Finding("note", "actions", words)
 
 
-def _judge_observations(played: Played) -> Iterator[Finding]:
+def _check_observations(played: Played) -> Iterator[Finding]:
     for (level, words), count in sorted(played.complaints.items(), key=lambda item: item[0]):
         yield Finding(level, "observation", f"{words} ({count:,} of {_seen(played):,} times)")
     if not played.complaints:
@@ -205,13 +205,13 @@ def _seen(played: Played) -> int:
     return played.steps + 1 + len(played.lengths)
 
 
-def _judge_episodes(played: Played) -> Iterator[Finding]:
+def _check_episodes(played: Played) -> Iterator[Finding]:
     limit = "no TimeLimit" if played.time_limit is None else f"a TimeLimit of {played.time_limit:,} steps"
     for words in sorted(played.odd_flags):
         yield Finding("PROBLEM", "truncation", f"{words}; it must be a bool")
     if not played.lengths:
         reachable = played.time_limit is None or played.time_limit <= played.steps
-        advice = "set time_limit, or give --steps more" if played.time_limit is None else "its TimeLimit does not hold"
+        advice = "set time_limit, or try more --steps" if played.time_limit is None else "its TimeLimit has no effect"
         words = f"no episode ended in {played.steps:,} random steps, with {limit}"
         yield Finding("PROBLEM" if reachable else "note", "truncation", f"{words}; {advice}" if reachable else words)
         return
@@ -221,10 +221,12 @@ def _judge_episodes(played: Played) -> Iterator[Finding]:
     )
     yield Finding("ok", "truncation", words)
     if played.both:
-        yield Finding("note", "truncation", f"both flags were set at {played.both:,} of these ends; terminated counts")
+        yield Finding(
+            "note", "truncation", f"both flags were set at {played.both:,} of these ends; terminated has priority"
+        )
 
 
-def _judge_rewards(played: Played) -> Iterator[Finding]:
+def _check_rewards(played: Played) -> Iterator[Finding]:
     odd = [reward for reward in played.rewards if not isinstance(reward, (int, float, np.number, np.bool_))]
     if odd:
         shape = f" of shape {odd[0].shape}" if isinstance(odd[0], np.ndarray) else ""
@@ -242,12 +244,12 @@ def _judge_rewards(played: Played) -> Iterator[Finding]:
     if max(abs(low), abs(high)) > _LARGE_REWARD:
         yield Finding("note", "reward", f"{words}: large; normalize_reward may help")
     elif low == high == 0.0:
-        yield Finding("note", "reward", "was always 0: random actions find nothing to learn from")
+        yield Finding("note", "reward", "was always 0: random actions never get a reward")
     else:
         yield Finding("ok", "reward", words)
 
 
-def _judge_speed(played: Played) -> Finding:
+def _check_speed(played: Played) -> Finding:
     rate = played.steps / max(played.seconds, 1e-9)
     words = f"{rate:,.0f} steps/s in one environment"
     if rate < _SLOW:

@@ -1,4 +1,4 @@
-"""Does an environment do the same thing twice: as a copy, after a reset, in a vector, after a resume?"""
+"""Checks that an environment repeats itself: in a copy, after a reset, in a vector, after a resume."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _PARTS = ("observation", "reward", "terminated", "truncated")
 
 
 class RandomActions:
-    """Actions as a policy gives them, within its masks."""
+    """Random actions in a policy's format, within action masks."""
 
     def __init__(self, info: SpaceInfo, seed: int = 0) -> None:
         self._info = info
         self._rng = np.random.default_rng(seed)
 
     def __call__(self, count: int, masks: Array | None = None) -> Array:
-        """Actions `[count, ...]`; of masks `[count, choices]` those that they allow."""
+        """Actions `[count, ...]`, allowed by masks `[count, choices]` if given."""
         if self._info.continuous:
             return self._rng.uniform(-1.0, 1.0, (count, self._info.action_size)).astype(np.float32)
         scores = self._rng.random((count, sum(self._info.action_counts)))
@@ -46,7 +46,7 @@ class RandomActions:
 
 
 class Copy:
-    """One environment as its maker made it: observations as they are, actions as a policy gives them."""
+    """One environment with its own observations, which takes actions in a policy's format."""
 
     def __init__(self, env: gym.Env[Any, Any], info: SpaceInfo) -> None:
         self.env = env.env if isinstance(env, PackedObservation) else env
@@ -85,7 +85,7 @@ class Copy:
 
 
 class CopyOfVector:
-    """The same of a vector environment of one, of which every episode is seeded by itself."""
+    """The same for a vector environment of size one, with a seed for every episode."""
 
     mask: Array | None = None
     time_limit: int | None = None
@@ -113,7 +113,7 @@ AnyCopy = Copy | CopyOfVector
 
 
 def copy_of(maker: EnvMaker, info: SpaceInfo) -> AnyCopy:
-    """One environment, or a vector of one where the maker makes nothing else."""
+    """One environment, or a vector of size one if the maker makes only vectors."""
     return CopyOfVector(maker.vector(1), info) if maker.makes_vectors else Copy(maker.single(), info)
 
 
@@ -130,7 +130,7 @@ def _first_difference(left: tuple[Any, ...], right: tuple[Any, ...]) -> str | No
 
 
 def check_copies(maker: EnvMaker, info: SpaceInfo, steps: int) -> Verdict:
-    """Two copies that are given the same seeds and actions, in turn."""
+    """Compare two copies that get the same seeds and actions."""
     first, second = copy_of(maker, info), copy_of(maker, info)
     draw, seeds = RandomActions(info), count(1)
     try:
@@ -154,7 +154,7 @@ def check_copies(maker: EnvMaker, info: SpaceInfo, steps: int) -> Verdict:
 
 
 def check_reset(maker: EnvMaker, info: SpaceInfo, steps: int = 20) -> Verdict:
-    """One copy that is reset with the same seed twice."""
+    """Compare two episodes of one copy that is reset with the same seed."""
     env = copy_of(maker, info)
     try:
         episodes: list[list[Any]] = []
@@ -169,13 +169,13 @@ def check_reset(maker: EnvMaker, info: SpaceInfo, steps: int = 20) -> Verdict:
     for step, (once, again) in enumerate(zip(*episodes, strict=False)):
         differs = _first_difference(once, again)
         if differs is not None:
-            when = "at once" if step == 0 else f"in {differs} at step {step}"
+            when = "in the first observation" if step == 0 else f"in {differs} at step {step}"
             return "PROBLEM", f"an episode after reset(seed=7) does not repeat: it differs {when}"
     return "ok", "an episode repeats after a reset with the same seed"
 
 
 class _Seeds(np.random.Generator):
-    """Remembers the seeds that a collector drew last."""
+    """A generator that keeps the seeds that a collector drew last."""
 
     last: Array
 
@@ -185,7 +185,7 @@ class _Seeds(np.random.Generator):
 
 
 def check_autoreset(maker: EnvMaker, info: SpaceInfo, steps: int) -> Verdict:
-    """Vector environments through the ends of episodes, against loops over single ones."""
+    """Compare vector environments with plain loops over single ones, through the ends of episodes."""
     if maker.makes_vectors:
         return _check_own_vector(maker.vector(_NUM_ENVS), info, steps)
     level, words = _compare_with_plain_loops(maker, info, steps)
@@ -227,7 +227,7 @@ def _compare_with_plain_loops(maker: EnvMaker, info: SpaceInfo, steps: int) -> V
         for env in plain:
             env.close()
     if ends == 0:
-        return "note", f"no episode ended in {steps:,} steps, so that no reset was seen"
+        return "note", f"no episode ended in {steps:,} steps, so no reset was checked"
     return "ok", f"transitions over {ends:,} ends of episodes equal those of plain loops"
 
 
@@ -239,7 +239,7 @@ def _wrong_part(taken: Step, b: int, expected: tuple[Any, ...]) -> str | None:
 
 
 def _check_own_vector(envs: VectorEnv[Any, Any, Any], info: SpaceInfo, steps: int) -> Verdict:
-    """What the autoreset mode in a vector environment's metadata promises."""
+    """Check that a vector environment does what the autoreset mode in its metadata says."""
     mode = envs.metadata["autoreset_mode"]
     draw, scale = RandomActions(info), ActionScaler(info, envs.single_action_space.dtype)
     ends, was_over = 0, np.zeros(envs.num_envs, np.bool_)
@@ -253,7 +253,7 @@ def _check_own_vector(envs: VectorEnv[Any, Any, Any], info: SpaceInfo, steps: in
                 if np.asarray(reward)[was_over].any() or over[was_over].any():
                     return "PROBLEM", "says NEXT_STEP, but the step after the end of an episode is not its reset"
             elif mode == AutoresetMode.SAME_STEP and over.any() and "final_obs" not in infos:
-                return "PROBLEM", "says SAME_STEP, but gives no final_obs at the end of an episode"
+                return "PROBLEM", "says SAME_STEP, but returns no final_obs at the end of an episode"
             elif mode == AutoresetMode.DISABLED and over.any():
                 before = np.array(obs)
                 after = reset_each(envs, list(range(envs.num_envs)), over)
@@ -263,17 +263,17 @@ def _check_own_vector(envs: VectorEnv[Any, Any, Any], info: SpaceInfo, steps: in
     finally:
         envs.close()
     if ends == 0:
-        return "note", f"no episode ended in {steps:,} steps, so that no reset was seen"
+        return "note", f"no episode ended in {steps:,} steps, so no reset was checked"
     return "ok", f"{mode.name} was kept over {ends:,} ends of episodes"
 
 
 def check_resume(maker: EnvMaker, info: SpaceInfo, steps: int = 60) -> Verdict:
-    """Environments that are saved and brought back, against those that were saved and went on."""
+    """Compare environments that were saved and restored with those that continued."""
     envs = maker.vector(_NUM_ENVS)
     keeper = keep_state_of(envs)
     if isinstance(keeper, Forgetful):
         envs.close()
-        return "note", "is not exact: these environments reset themselves and have no get_state, so episodes start anew"
+        return "note", "is not exact: these environments reset themselves and have no get_state, so episodes restart"
     rng = np.random.default_rng(0)
     straight = Collector(envs, info, rng)
     try:
@@ -288,14 +288,14 @@ def check_resume(maker: EnvMaker, info: SpaceInfo, steps: int = 60) -> Verdict:
     try:
         resumed.load_state_dict(saved)
         if resumed.restarts:
-            return "note", "is not exact: replaying an episode does not lead where it was, so episodes start anew"
+            return "note", "is not exact: replaying an episode leads to another observation, so episodes restart"
         found = _advance(resumed, info, steps)
     finally:
         resumed.close()
-    for step, (went_on, brought_back) in enumerate(zip(expected, found, strict=True), start=1):
+    for step, (continued, restored) in enumerate(zip(expected, found, strict=True), start=1):
         for name in ("next_obs", "reward", "terminated", "truncated"):
-            if not _same(getattr(went_on, name), getattr(brought_back, name)):
-                return "PROBLEM", f"is not what it seems: brought back, its {name} differs {step} steps later"
+            if not _same(getattr(continued, name), getattr(restored, name)):
+                return "PROBLEM", f"looks exact but is not: its {name} differs {step} steps after a restore"
     how = "replaying the running episodes" if isinstance(keeper, Journal) else "its own get_state and set_state"
     return "ok", f"is exact, by {how}"
 

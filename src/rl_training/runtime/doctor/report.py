@@ -1,4 +1,4 @@
-"""Is this machine ready, and does an environment keep its promises: findings of one line each."""
+"""Checks of the machine and of an environment, as findings of one line each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NEEDED = ("torch", "numpy", "gymnasium", "numba")
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, how it is, and one sentence about it."""
+    """The result of one check: its level, its subject, and one sentence."""
 
     level: Level
     subject: str
@@ -58,7 +58,7 @@ def _check_extra(extra: str, distribution: str) -> Finding:
 
 
 def _check_threads() -> Finding:
-    import numpy  # noqa: F401  (its BLAS is what is asked about)
+    import numpy  # noqa: F401  (loads the BLAS that is reported)
     import torch
     from threadpoolctl import threadpool_info
 
@@ -69,8 +69,8 @@ def _check_threads() -> Finding:
     return Finding(
         "ok",
         "threads",
-        f"{usable} of {os.cpu_count()} cores are usable; torch would take {torch.get_num_threads()}, BLAS "
-        f"{', '.join(pools) or 'is unknown'}; a run takes 1 of each unless `threads` says otherwise",
+        f"{usable} of {os.cpu_count()} cores are usable; torch would use {torch.get_num_threads()}, BLAS "
+        f"{', '.join(pools) or 'is unknown'}; a run uses 1 of each unless `threads` is set",
     )
 
 
@@ -91,13 +91,13 @@ def _check_numba_cache() -> Finding:
         return Finding(
             "note",
             "numba cache",
-            "no folder is writable, so kernels are compiled anew in every process; set NUMBA_CACHE_DIR to one that is",
+            "no folder is writable, so kernels are compiled in every process; set NUMBA_CACHE_DIR to a writable one",
         )
     return Finding("ok", "numba cache", f"is kept in {folder}")
 
 
 def _cache_folder(kernel: Any) -> str | None:
-    """Where numba keeps a compiled function, if it found a folder that it may write to."""
+    """The folder in which numba caches a compiled function, if it found a writable one."""
     path: str | None = kernel.stats.cache_path
     return path
 
@@ -111,7 +111,7 @@ def one_line(error: BaseException) -> str:
 def examine(
     env_id: str | None = None, env_kwargs: Mapping[str, Any] | None = None, *, steps: int = 2_000
 ) -> Iterator[Finding]:
-    """Look at the machine, then at an environment if one is named, with up to `steps` random steps."""
+    """Check the machine, then an environment if one is named, with up to `steps` random steps."""
     yield from check_machine()
     if env_id is not None:
         from rl_training.runtime.doctor.env_check import check_environment

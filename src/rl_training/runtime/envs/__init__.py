@@ -1,1 +1,1 @@
-"""Environments: made, described, translated at their boundary, saved and brought back."""
+"""Environments: making them, describing and converting their spaces, saving and restoring their state."""

@@ -1,4 +1,4 @@
-"""Atari games as agents are trained on them: few, small, grey frames (Machado et al. 2018)."""
+"""Atari games with the standard preprocessing: skipped, small, grey frames (Machado et al. 2018)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rl_training.types import Array, UserError
 
 @dataclass(frozen=True)
 class _Choice:
-    """What users may say about a game: what they get otherwise, and from where to where it may go."""
+    """An option of a game that users may set: its default and its range."""
 
     default: Any
     least: float = 0
@@ -37,7 +37,7 @@ class _Choice:
             raise UserError(f"env_kwargs.{key}={value!r}: must be {wanted}")
 
 
-# The id has values of its own for the first three.
+# The id sets its own values for the first three.
 _CHOICES = {
     "repeat_action_probability": _Choice(0.0, most=1.0),
     "full_action_space": _Choice(False),
@@ -46,7 +46,7 @@ _CHOICES = {
     "use_fire_reset": _Choice(False),
     "terminal_on_life_loss": _Choice(False),
 }
-# What `gymnasium.make` notes of an environment, and nothing here asks for.
+# Arguments that `gymnasium.make` adds and that are not used here.
 _IGNORED = ("render_mode",)
 
 
@@ -56,22 +56,22 @@ def is_atari(env_id: str) -> bool:
 
 
 def register_atari(env_id: str) -> Any:
-    """Make the games known to Gymnasium, or say which extra is missing; gives the emulator's module."""
+    """Register the games with Gymnasium, or say which extra is missing; returns the emulator's module."""
     ale = import_extra("ale_py", "atari", asked_by=f"env_id={env_id!r}")
-    ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)  # else every emulator greets on the terminal
+    ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)  # else every emulator prints a banner
     gym.register_envs(ale)
     return ale
 
 
 class AtariGames(VectorEnv[Array, Array, Array]):
-    """Games that show uint8 frames `[B, 84, 84]`, or stacks of them `[B, frame_stack, 84, 84]`.
+    """A vector of games with uint8 observations `[B, 84, 84]`, or stacks of frames `[B, frame_stack, 84, 84]`.
 
-    They are run by the emulator's own vector environment.
+    The games are run by the emulator's own vector environment.
 
-    An action takes four frames, of which the last two are pooled. An episode begins with up to 30 idle frames, shows
-    its first frame as often as the stack has room, and ends with the game. With `terminal_on_life_loss` a lost life
-    is an end as well, for learning alone: `info["life_lost"]` says so, the stack begins anew, and the game goes on.
-    Actions stick as often as the id says (`repeat_action_probability`, a quarter of the frames in v5).
+    An action lasts four frames, and the last two are max-pooled. An episode begins with up to 30 no-op frames, fills
+    the stack with its first frame, and ends with the game. With `terminal_on_life_loss` a lost life also counts as an
+    end, but only for learning: `info["life_lost"]` marks it, the stack is filled again, and the game continues.
+    Actions are sticky with the id's `repeat_action_probability` (0.25 in v5).
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class AtariGames(VectorEnv[Array, Array, Array]):
         registered = dict(gym.spec(env_id).kwargs)
         options = _options(registered, env_kwargs)
         self._lives_count = options.pop("terminal_on_life_loss")
-        # The emulator stacks frames too, but with black ones at the start, and a replay that keeps every frame once
-        # has none of these. It also begins ended episodes by itself at the next step, unless told to before.
+        # The emulator can stack frames too, but pads with black ones, which a replay buffer that stores every frame
+        # once does not have. It also resets ended episodes by itself at the next step, unless they were reset before.
         self._games = ale.AtariVectorEnv(
             registered["game"], num_envs, stack_num=1, reward_clipping=False, num_threads=threads, **options
         )
@@ -97,7 +97,7 @@ class AtariGames(VectorEnv[Array, Array, Array]):
         self._lives = np.zeros(num_envs, np.int64)
         self._elapsed = np.zeros(num_envs, np.int64)
         self._frames = np.zeros((num_envs, frame_stack, 84, 84), np.uint8)
-        # One frame is shown as a picture, several as a stack.
+        # A single frame has no stack dimension.
         self._shown = self._frames if frame_stack > 1 else self._frames[:, 0]
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
@@ -107,7 +107,7 @@ class AtariGames(VectorEnv[Array, Array, Array]):
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Begin all games, or those of a `reset_mask`; of seeds `[B]` these take the ones at their places."""
+        """Reset all games, or those of a `reset_mask`; seeds `[B]` are those of all games, by position."""
         mask = np.ones(self.num_envs, np.bool_) if options is None else options["reset_mask"]
         seeds = None if seed is None else np.broadcast_to(seed, self.num_envs)[mask]
         shown, infos = self._games.reset(seed=seeds, options=options)
@@ -134,7 +134,7 @@ class AtariGames(VectorEnv[Array, Array, Array]):
 
 
 class OneAtariGame(gym.Env[Array, int]):
-    """One of them as a plain environment, for who wants it in a process of its own."""
+    """One game as a single environment, so that it can run in its own process."""
 
     def __init__(self, env_id: str, env_kwargs: Mapping[str, Any], time_limit: int | None = None) -> None:
         self._games = AtariGames(env_id, 1, env_kwargs, time_limit=time_limit)
@@ -156,9 +156,9 @@ def _first(infos: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def _options(registered: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the emulator is made with, from what the id and the user say."""
+    """The emulator's arguments, from those of the id and of the user."""
     for key, value in given.items():
-        # An environment that `gymnasium.make` made carries all arguments of its id with it.
+        # The spec of an environment that `gymnasium.make` made contains all arguments of its id.
         if key in _CHOICES:
             _CHOICES[key].check(key, value)
         elif key not in _IGNORED and value != registered.get(key):
@@ -166,5 +166,5 @@ def _options(registered: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
                 f"env_kwargs.{key}={value!r}: Atari games come preprocessed, and take {', '.join(_CHOICES)}; for "
                 "anything else give env_id as module:function of your own"
             )
-    said = {**registered, **given}
-    return {key: said.get(key, choice.default) for key, choice in _CHOICES.items()}
+    merged = {**registered, **given}
+    return {key: merged.get(key, choice.default) for key, choice in _CHOICES.items()}

@@ -1,4 +1,4 @@
-"""The exact state of environments: their own where they can give and take it, else what replaying it takes."""
+"""Saves and restores the exact state of environments: by their own methods if they have them, else by replay."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.runtime.envs.make import find_time_limit, reset_each
+from rl_training.runtime.trees import to_arrays, to_tensors
 from rl_training.types import Array
 
 _TRIM_EVERY = 4096
 
 
 class StateKeeper(Protocol):
-    """Remembers enough of the environments to bring them back."""
+    """Keeps what is needed to restore the environments."""
 
     def begin(self, mask: Array, seeds: Array) -> None:
-        """Episodes of the masked environments start from these seeds."""
+        """Record that episodes of the masked environments start from these seeds."""
 
     def record(self, action: Array) -> None:
-        """The environments are about to take these actions."""
+        """Record the actions that the environments are about to take."""
 
     def state_dict(self) -> dict[str, Any]:
-        """As plain data and tensors."""
+        """The state as plain data and tensors."""
 
     def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Array:
-        """Bring the environments back; gives a mask of those that do not show what they showed."""
+        """Restore the environments; returns a mask of those whose observation differs from `shown`."""
 
 
 class Journal:
-    """The seeds of the running episodes and the actions since: restoring is reset and replay.
+    """Keeps the seeds of the running episodes and the actions since, and restores by reset and replay.
 
-    Needs environments that reset one by one when they are told to (Gymnasium's DISABLED autoreset).
+    It needs environments that are reset explicitly, one by one (Gymnasium's DISABLED autoreset).
     """
 
     def __init__(self, num_envs: int) -> None:
@@ -75,8 +76,8 @@ class Journal:
         for t, action in enumerate(self._actions):
             self._begin_late(envs, (self._starts == t) & (t > 0), seeds)
             obs, _, terminated, truncated, _ = envs.step(action)
-            # An environment whose episode starts later is only kept alive until then; one whose episode ends now,
-            # though it still ran when it was saved, is not the same any more.
+            # An environment whose episode starts later is only kept running until then. If an episode ends now that
+            # was still running when it was saved, the environment differs.
             over = (terminated | truncated) & (self._starts != t + 1)
             differs |= over & (self._starts <= t)
             self._begin_late(envs, over, seeds)
@@ -94,7 +95,7 @@ class Journal:
 
 
 class OwnVectorState:
-    """A vector environment that has `get_state` and `set_state`."""
+    """Uses the `get_state` and `set_state` of a vector environment."""
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         self._envs: Any = envs
@@ -106,32 +107,32 @@ class OwnVectorState:
         pass
 
     def state_dict(self) -> dict[str, Any]:
-        return {"own": _to_tensors(self._envs.get_state())}
+        return {"own": to_tensors(self._envs.get_state())}
 
     def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Array:
         envs.reset(seed=0)
-        self._envs.set_state(_to_arrays(state["own"]))
+        self._envs.set_state(to_arrays(state["own"]))
         return np.zeros(len(shown), np.bool_)
 
 
 class OwnStates(OwnVectorState):
-    """Environments of which each has `get_state` and `set_state`; time limits and generators are kept here."""
+    """Uses the `get_state` and `set_state` of every environment, and saves their time limits and generators."""
 
     def state_dict(self) -> dict[str, Any]:
         envs = self._envs.envs
         return {
-            "own": [_to_tensors(env.unwrapped.get_state()) for env in envs],
+            "own": [to_tensors(env.unwrapped.get_state()) for env in envs],
             "elapsed": [_elapsed(env) for env in envs],
-            "rng": [_to_tensors(_generator_state(env)) for env in envs],
+            "rng": [to_tensors(_generator_state(env)) for env in envs],
         }
 
     def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Array:
         envs.reset(seed=0)
         kept = (state["own"], state["elapsed"], state["rng"])
         for env, own, elapsed, rng in zip(self._envs.envs, *kept, strict=True):
-            env.unwrapped.set_state(_to_arrays(own))
+            env.unwrapped.set_state(to_arrays(own))
             if rng is not None:
-                env.unwrapped.np_random.bit_generator.state = _to_arrays(rng)
+                env.unwrapped.np_random.bit_generator.state = to_arrays(rng)
             limit = find_time_limit(env)
             if limit is not None:
                 limit._elapsed_steps = elapsed
@@ -139,7 +140,7 @@ class OwnStates(OwnVectorState):
 
 
 class Forgetful(OwnVectorState):
-    """Environments that reset themselves and cannot be asked: their episodes start again after a resume."""
+    """For environments that reset themselves and have no `get_state`: their episodes restart after a resume."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -164,10 +165,10 @@ def _has_state(env: Any) -> bool:
 
 
 def _plain(env: gym.Env[Any, Any]) -> bool:
-    """Whether no wrapper remembers anything but the time."""
-    remembers_little = (gym.wrappers.TimeLimit, gym.wrappers.OrderEnforcing, gym.wrappers.PassiveEnvChecker)
+    """Whether no wrapper has state other than the elapsed time."""
+    plain_wrappers = (gym.wrappers.TimeLimit, gym.wrappers.OrderEnforcing, gym.wrappers.PassiveEnvChecker)
     while isinstance(env, gym.Wrapper):
-        if not isinstance(env, remembers_little):
+        if not isinstance(env, plain_wrappers):
             return False
         env = env.env
     return True
@@ -179,29 +180,6 @@ def _elapsed(env: gym.Env[Any, Any]) -> int | None:
 
 
 def _generator_state(env: gym.Env[Any, Any]) -> Any:
-    """The state of Gymnasium's own generator, unless the environment does not use it."""
+    """The state of Gymnasium's own generator; None if the environment does not use it."""
     generator = env.unwrapped._np_random
     return None if generator is None else generator.bit_generator.state
-
-
-def _to_tensors(value: Any) -> Any:
-    """Arrays as tensors, so that nothing in a checkpoint has to be unpickled."""
-    if isinstance(value, np.ndarray):
-        return torch.from_numpy(value.copy())
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {key: _to_tensors(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_to_tensors(item) for item in value]
-    return value
-
-
-def _to_arrays(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.numpy().copy()
-    if isinstance(value, Mapping):
-        return {key: _to_arrays(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_to_arrays(item) for item in value]
-    return value

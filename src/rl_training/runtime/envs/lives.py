@@ -1,4 +1,4 @@
-"""A lost life: an end to learn from and to forget at, though the game and its return go on."""
+"""Lost lives: for learning a lost life ends the episode, while the game and its return continue."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _KEY = "life_lost"
 
 
 def lives_lost(infos: Mapping[str, Any], num_envs: int) -> Array | None:
-    """Which environments say that they lost a life at this step; None if they do not speak of lives."""
+    """A mask of the environments that report a lost life at this step; None if they do not report lives."""
     if _KEY not in infos:
         return None
-    # Where only some environments say something, Gymnasium fills up with None.
-    said = [False if one is None else one for one in np.ravel(infos[_KEY])]
-    if len(said) != num_envs or not all(one in (0, 1) for one in said):
+    # If only some environments report it, Gymnasium fills up with None.
+    flags = [False if flag is None else flag for flag in np.ravel(infos[_KEY])]
+    if len(flags) != num_envs or not all(flag in (0, 1) for flag in flags):
         raise UserError(f"info['life_lost']={infos[_KEY]!r}: must be true or false")
-    return np.array(said, np.bool_)
+    return np.array(flags, np.bool_)
 
 
 def life_lost(info: Mapping[str, Any]) -> bool:
-    """The same of one environment."""
+    """Whether a single environment reports a lost life."""
     lost = lives_lost(info, 1)
     return lost is not None and bool(lost[0])
 
 
 class FrameStack(gym.wrappers.FrameStackObservation[Any, Any, Any]):
-    """The latest observations; at first, and after a lost life, the first one as often as there is room.
+    """Stacks the latest observations; at the start, and after a lost life, the first one fills the whole stack.
 
-    So a memory that keeps every frame once can tell a stack by how long ago its episode, or its life, began.
+    So a replay buffer that stores every frame once can rebuild a stack from the start of its episode or life.
     """
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

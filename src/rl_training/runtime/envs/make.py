@@ -1,4 +1,4 @@
-"""Makes environments, describes their spaces, and translates actions at their boundary."""
+"""Makes the environments of a run, for training and for evaluation, and describes their spaces."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from rl_training.types import Array, SpaceInfo, UserError
 
 EnvFactory = Callable[..., Any]
 
-# Their Box2D world outlives a reset, so a seed alone does not decide an episode: they are made anew for each.
+# Their Box2D world survives a reset, so a seed does not determine an episode: they are rebuilt for each one.
 REBUILT_PER_EPISODE = re.compile(r"(BipedalWalker|CarRacing)")
 
 
-# As the games were called when frames were skipped by wrappers.
+# The ids of the time when wrappers skipped the frames.
 _OLD_ATARI = re.compile(r"(\w+?)(?:NoFrameskip|Deterministic)-v\d$")
 
 # How many seconds a process has to close its environment.
@@ -43,7 +43,7 @@ _PATIENCE = 5.0
 
 
 class RebuiltPerEpisode(gym.Wrapper[Any, Any, Any, Any]):
-    """Makes its environment anew for every episode."""
+    """Rebuilds its environment for every episode."""
 
     def __init__(self, make: Callable[[], gym.Env[Any, Any]]) -> None:
         super().__init__(make())
@@ -56,7 +56,7 @@ class RebuiltPerEpisode(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class SavableCartPole(CartPoleVectorEnv):
-    """Gymnasium's native CartPole, whose arrays and one shared generator can be saved: it takes no seed per episode."""
+    """Gymnasium's native CartPole with a state that can be saved: it has one generator and no seeds per episode."""
 
     def get_state(self) -> dict[str, Any]:
         return {
@@ -73,32 +73,32 @@ class SavableCartPole(CartPoleVectorEnv):
 
 
 class OwnProcesses(AsyncVectorEnv):
-    """Environments in processes of their own, of which the main one alone heeds signals: it saves, then ends them."""
+    """Environments in their own processes. Only the main process handles signals: it saves, then ends them."""
 
     def __init__(self, make: Callable[[], gym.Env[Any, Any]], num_envs: int) -> None:
-        make = partial(_made_by_worker, make, os.getpid())
+        make = partial(_make_in_worker, make, os.getpid())
         super().__init__([make] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
-        # An interpreter that ends without `close` would wait for processes that do not heed its SIGTERM.
+        # Without `close`, the interpreter would wait at exit for processes that ignore its SIGTERM.
         Finalize(self, _kill, args=(self.processes,), exitpriority=10)
 
     def reset_async(self, *arguments: Any, **options: Any) -> None:
-        with _saying_who_died():
+        with _reporting_dead_processes():
             super().reset_async(*arguments, **options)
 
     def reset_wait(self, *arguments: Any, **options: Any) -> Any:
-        with _saying_who_died():
+        with _reporting_dead_processes():
             return super().reset_wait(*arguments, **options)
 
     def step_async(self, actions: Any) -> None:
-        with _saying_who_died():
+        with _reporting_dead_processes():
             super().step_async(actions)
 
     def step_wait(self, *arguments: Any, **options: Any) -> Any:
-        with _saying_who_died():
+        with _reporting_dead_processes():
             return super().step_wait(*arguments, **options)
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Ask every process to end, and end those that do not."""
+        """Ask every process to end, and kill those that do not."""
         for pipe in self.parent_pipes:
             if pipe is not None and not terminate:
                 with suppress(OSError):  # it has ended by itself
@@ -112,7 +112,7 @@ class OwnProcesses(AsyncVectorEnv):
 
 
 @contextmanager
-def _saying_who_died() -> Iterator[None]:
+def _reporting_dead_processes() -> Iterator[None]:
     try:
         yield
     except (EOFError, ConnectionError) as error:
@@ -125,8 +125,8 @@ def _kill(processes: Iterable[Any]) -> None:
         process.join()
 
 
-def _made_by_worker(make: Callable[[], gym.Env[Any, Any]], main_process: int) -> gym.Env[Any, Any]:
-    """An environment whose own process leaves signals, which all processes of a group get, to the main one."""
+def _make_in_worker(make: Callable[[], gym.Env[Any, Any]], main_process: int) -> gym.Env[Any, Any]:
+    """Make an environment in a process that ignores signals: a group's signals are left to the main process."""
     if os.getpid() != main_process:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
@@ -134,13 +134,13 @@ def _made_by_worker(make: Callable[[], gym.Env[Any, Any]], main_process: int) ->
 
 
 def reset_each(envs: VectorEnv[Any, Any, Any], seeds: Sequence[int], mask: Array | None = None) -> Array:
-    """Reset environments with a seed each, or only the masked ones; gives what all of them show."""
+    """Reset all environments, or the masked ones, each with its seed; returns the observations of all."""
     chosen: Any = envs
     obs: Array = chosen.reset(seed=list(seeds), options=None if mask is None else {"reset_mask": mask})[0]
     return obs
 
 
-# A native vector environment costs the same for one as for many: with fewer than this, plain ones are faster.
+# A native vector environment has a fixed cost per step: with fewer environments than this, plain ones are faster.
 _ENOUGH_FOR_NATIVE = 8
 
 NATIVE: dict[str, Callable[..., VectorEnv[Any, Any, Any]]] = {
@@ -149,7 +149,7 @@ NATIVE: dict[str, Callable[..., VectorEnv[Any, Any, Any]]] = {
 
 
 class EnvMaker:
-    """Makes the environments of a run: for learning (`vector`) and for judging (`judged`)."""
+    """Makes the environments of a run: for training (`vector`) and for evaluation (`judged`)."""
 
     def __init__(self, settings: RunConfig, loop: LoopConfig, factory: EnvFactory | None = None) -> None:
         self.env_id = env_id = settings.env_id
@@ -166,15 +166,15 @@ class EnvMaker:
             if not callable(factory):
                 raise UserError(f"env_id={env_id!r}: must name a function or class that makes an environment")
         self.factory = factory
-        # A factory that takes num_envs makes a vector environment of its own, with whichever autoreset mode it has.
+        # A factory that takes num_envs makes a vector environment, with any autoreset mode.
         self.makes_vectors = factory is not None and "num_envs" in _parameters(factory)
         self.spec = None if factory is not None else _find_spec(env_id)
         self._check_arguments()
 
     def _check_arguments(self) -> None:
         if self.factory is None:
-            if "max_episode_steps" in self.env_kwargs:  # it is no argument of the environment, but of its registration
-                raise UserError("env_kwargs.max_episode_steps: give it as time_limit, which every environment has")
+            if "max_episode_steps" in self.env_kwargs:  # an argument of `gymnasium.make`, not of the environment
+                raise UserError("env_kwargs.max_episode_steps: give it as time_limit, which works for all environments")
             return
         count = {"num_envs": 1} if self.makes_vectors else {}
         problem = unfitting_call(self.factory, **count, **self.env_kwargs)
@@ -212,11 +212,11 @@ class EnvMaker:
         return env if limit is None else _limited(env, limit)
 
     def vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
-        """The environments that learning steps."""
+        """The environments for training."""
         return self._friendly(lambda: self._vector(num_envs))
 
     def masking(self, envs: VectorEnv[Any, Any, Any]) -> VectorEnv[Any, Any, Any]:
-        """The same environments, or new ones that show their action masks if there are any."""
+        """Return the same environments, or new ones with action masks in their observations if they have masks."""
         if isinstance(envs, CartPoleVectorEnv) or mask_size(envs.single_action_space) == 0:
             return envs
         _, infos = envs.reset(seed=0)
@@ -234,10 +234,10 @@ class EnvMaker:
         return replace(info, obs_choices=self._obs_choices)
 
     def judged(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
-        """The environments of an evaluation: every episode is seeded by itself."""
-        return self._friendly(lambda: self._judged(num_envs))
+        """The environments for evaluation: every episode has its own seed."""
+        return self._friendly(lambda: self._evaluation_envs(num_envs))
 
-    def _judged(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
+    def _evaluation_envs(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         if self.makes_vectors:
             return self._made_vector(1)
         return self._games(num_envs) if is_atari(self.env_id) else self._sync(num_envs)
@@ -262,7 +262,7 @@ class EnvMaker:
     def _made_vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         assert self.factory is not None
         if self.loop.time_limit is not None or self.loop.frame_stack > 1:
-            raise UserError(f"env_id={self.env_id!r}: a vector environment of yours takes no time_limit or frame_stack")
+            raise UserError(f"env_id={self.env_id!r}: your own vector environment takes no time_limit or frame_stack")
         envs = self.factory(num_envs=num_envs, **self.env_kwargs)
         if not isinstance(envs, VectorEnv) or not isinstance(envs.metadata.get("autoreset_mode"), AutoresetMode):
             raise UserError(
@@ -288,8 +288,8 @@ class EnvMaker:
         for env in envs.envs:
             if any(made() is env.unwrapped for made in self._made):
                 raise UserError(
-                    f"env_id={self.env_id!r}: its function gave the same environment twice; it must make a new one at "
-                    "every call, since training needs several and evaluation its own"
+                    f"env_id={self.env_id!r}: its function returned the same environment twice; it must make a new one "
+                    "at every call, since training and evaluation need several"
                 )
             self._made.append(weakref.ref(env.unwrapped))
         return envs
@@ -308,7 +308,7 @@ class EnvMaker:
 
 
 def _limited(env: gym.Env[Any, Any], steps: int) -> gym.Env[Any, Any]:
-    """The environment with this time limit, instead of the one that it may have."""
+    """The environment with this time limit, which replaces its own if it has one."""
     limit = find_time_limit(env)
     if limit is None:
         return gym.wrappers.TimeLimit(env, steps)
@@ -335,7 +335,7 @@ def _parameters(factory: EnvFactory) -> Mapping[str, Any]:
 def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     if env_id.startswith("custom "):
         raise UserError(
-            f"env_id={env_id!r}: was given as an object, which cannot be found by name; give it again (env=)"
+            f"env_id={env_id!r}: was given as an object, which cannot be found by name; pass it again (env=)"
         )
     if is_atari(env_id):
         register_atari(env_id)

@@ -1,4 +1,4 @@
-"""Spaces at the boundary of an environment: described as plain data, packed, and acted in."""
+"""Describes the spaces of an environment as plain data, packs observations and scales actions."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def _choices(action: gym.Space[Any]) -> tuple[str, tuple[int, ...], tuple[int, .
 
 
 def mask_size(action: gym.Space[Any]) -> int:
-    """How many choices a mask of this action space has an opinion on."""
+    """How many entries an action mask of this space has."""
     described = _choices(action)
     return sum(described[1]) if described is not None else 0
 
 
 def flat_mask(given: Any) -> Array:
-    """A mask as one row of what is allowed; that of several choices may be given as one part for each."""
+    """A mask as one row of booleans; a mask for several choices may be given as a list of masks."""
     parts = [np.ravel(part) for part in given] if isinstance(given, (tuple, list)) else [np.ravel(given)]
     return np.concatenate(parts).astype(np.bool_)
 
 
 def allows_an_action(mask: Array, counts: Sequence[int]) -> bool:
-    """Whether each of the choices that an action consists of has something left to choose."""
+    """Whether every choice of an action has at least one allowed option."""
     return all(factor.any() for factor in np.split(mask, np.cumsum(counts)[:-1]))
 
 
 def _stored_dtype(space: gym.spaces.Box) -> str:
-    """Images stay bytes until their network scales them; anything else is numbers."""
+    """Images are stored as bytes, which the network scales; anything else as floats."""
     return "uint8" if space.dtype == np.uint8 and len(space.shape) >= 2 else "float32"
 
 
@@ -61,7 +61,7 @@ def _parts(observation: gym.Space[Any], env_id: str) -> tuple[ObsPart, ...]:
 
 
 class PackedObservation(gym.Wrapper[Any, Any, Any, Any]):
-    """Shows a Dict observation, and the mask of `info["action_mask"]`, as one row of bytes."""
+    """Packs a Dict observation, and the mask of `info["action_mask"]`, into one row of bytes."""
 
     def __init__(self, env: gym.Env[Any, Any], env_id: str, *, masked: bool) -> None:
         super().__init__(env)
@@ -97,14 +97,14 @@ class PackedObservation(gym.Wrapper[Any, Any, Any, Any]):
         if not allows_an_action(mask, self._counts):
             if not over:
                 raise UserError(f"env_id={self._env_id!r}: info['action_mask'] allows no action at all")
-            return None  # nobody acts after the end
+            return None  # no action is taken after the end
         return mask
 
 
 def describe_spaces(
     observation: gym.Space[Any], action: gym.Space[Any], env_id: str, packed: PackedObservation | None = None
 ) -> SpaceInfo:
-    """The spaces as plain data; what no algorithm here can work with is refused by name."""
+    """The spaces as plain data; raises for a space that no algorithm supports."""
     if not isinstance(observation, gym.spaces.Box):
         kind = type(observation).__name__
         raise UserError(f"env_id={env_id!r}: observations of {kind} are not supported (Box, Discrete, Dict of Box)")
@@ -147,7 +147,7 @@ def describe_spaces(
 
 
 class ActionScaler:
-    """The one place where a policy's actions become the environment's."""
+    """Converts a policy's actions to the environment's; this is done nowhere else."""
 
     def __init__(self, info: SpaceInfo, dtype: Any) -> None:
         self.info = info
@@ -158,11 +158,11 @@ class ActionScaler:
         self._whole = info.continuous and np.issubdtype(dtype, np.integer)
 
     def __call__(self, action: Array) -> Array:
-        """`[B]` or `[B, K]` choices, or `[B, size]` numbers, of which those outside [-1, 1] are clipped."""
+        """Convert `[B]` or `[B, K]` choices, or `[B, size]` numbers, which are clipped to [-1, 1]."""
         info = self.info
         if info.continuous:
             action = self._low + (np.clip(action, -1.0, 1.0) + 1.0) * 0.5 * self._span
-            if self._whole:  # the nearest one: a cast would cut toward zero
+            if self._whole:  # round: a cast would truncate toward zero
                 action = np.rint(action)
         elif info.action_kind == "discrete":
             return action + self._starts[0] if self._starts[0] else action

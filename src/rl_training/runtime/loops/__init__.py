@@ -1,4 +1,4 @@
-"""One loop per family: the function that makes it, by the family's name."""
+"""One loop for each family of algorithms: `LOOPS` names the function that makes it."""
 
 from __future__ import annotations
 

@@ -1,97 +1,90 @@
-"""Some steps into the replay, then the updates that are due for them."""
+"""The off-policy loop: some steps into the replay buffer, then the updates that are due."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
-from rl_training.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyLoopConfig
+from rl_training.algorithms.off_policy import OffPolicyLoopConfig, ReplayAlgorithm
+from rl_training.data.chunks import Part
+from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.data.memory import Mixture, ReplayMemory
 from rl_training.data.replay import make_replay
+from rl_training.data.samplers import PrioritizedSampler
 from rl_training.experiment.config import Config
-from rl_training.runtime.actors.collector import Collector
-from rl_training.runtime.loops.latest import Latest
-from rl_training.types import Array, Metrics, Step
+from rl_training.runtime.actors.actor import Steps
+from rl_training.runtime.actors.sources import Source
+from rl_training.runtime.loops.base import Latest, Refresh
+from rl_training.types import Metrics
 
 
 class OffPolicyLoop:
-    """DQN, SAC and their like. Its clock counts environment steps."""
+    """The loop of DQN, SAC and other off-policy algorithms; it counts environment steps.
 
-    def __init__(self, algorithm: OffPolicyAlgorithm, collector: Collector, config: OffPolicyLoopConfig) -> None:
+    The first `random_steps` actions are uniform. `parts` are further parts with state, which a memory may need.
+    """
+
+    def __init__(
+        self,
+        algorithm: ReplayAlgorithm,
+        source: Source,
+        memory: ReplayMemory | Mixture,
+        config: OffPolicyLoopConfig,
+        *,
+        random_steps: int,
+        dataset: OfflineDataset | None = None,
+        parts: Mapping[str, Part] | None = None,
+    ) -> None:
         self.algorithm = algorithm
-        self.collector = collector
+        self.source = source
+        self.memory = memory
         self.config = config
-        self.replay = make_replay(collector.info, collector.num_envs, config.buffer_size, config.frame_stack)
-        self.sampler = algorithm.make_sampler(self.replay)
+        self.dataset = dataset
         self.latest = Latest()
+        self.parts: dict[str, Part] = {**memory.parts, "latest": self.latest, **(parts or {})}
+        self._random_steps = random_steps
 
     @property
     def steps(self) -> int:
-        return self.collector.steps
+        return self.source.steps
 
-    @property
-    def parts(self) -> Mapping[str, Any]:
-        return {"collector": self.collector, "replay": self.replay, "sampler": self.sampler, "latest": self.latest}
-
-    def step(self, refresh: Callable[[int], None]) -> Metrics:
-        """From one safe point to the next: nothing but `parts` and the algorithm remembers it."""
+    def step(self, refresh: Refresh) -> Metrics:
+        algorithm, source, memory = self.algorithm, self.source, self.memory
         refresh(self.steps)
         before = self.steps
-        self._forget_broken_episodes()
-        gathered = []
+        lost = source.take_lost()
+        if lost is not None:
+            memory.cut(lost)
+        gathered = Steps()
         while self.steps - before < self.config.train_every:
-            gathered.append(self._gather())
-        self._observe(gathered)
+            for step in source.gather(1, Steps(), randomly=self.steps < self._random_steps):
+                memory.add(step)
+                gathered.append(step)
+        algorithm.observe(gathered)
         refresh(self.steps)
-        with np.errstate(over="ignore", invalid="ignore"):  # the driver refuses metrics that are no numbers
-            self.latest.metrics |= self._learn(self._due(self.steps) - self._due(before))
-        counts = {"n_updates": float(self.algorithm.n_updates), "replay_size": float(len(self.replay))}
-        return self.latest.metrics | counts | self.collector.metrics()
+        with np.errstate(over="ignore", invalid="ignore"):  # the driver refuses metrics that are not finite
+            self.latest.metrics |= algorithm.learn_from(memory, self._due(self.steps) - self._due(before))
+        source.publish(algorithm.policy.policy_state, algorithm.policy.values, algorithm.n_updates)
+        counts = {"n_updates": float(algorithm.n_updates), "replay_size": float(len(memory))}
+        return self.latest.metrics | counts | source.metrics()
 
     def _due(self, steps: int) -> int:
-        """How many updates belong to so many steps, however they were made."""
+        """The total number of updates that are due after this many steps."""
         return int(max(0, steps - self.config.learning_starts) * self.config.updates_per_step)
 
-    def _gather(self) -> Step:
-        step = self.collector.step(self._choose())
-        self._remember(step)
-        return step
 
-    def _choose(self) -> Array:
-        collector, algorithm = self.collector, self.algorithm
-        if self.steps < self.config.learning_starts:
-            return algorithm.random_actions(collector.obs)
-        return algorithm.act(collector.obs, explore=True).action
-
-    def _remember(self, step: Step) -> None:
-        self.sampler.changed(self.replay.add(step))
-
-    def _observe(self, steps: Sequence[Step]) -> None:
-        self.algorithm.observe(steps)
-
-    def _learn(self, updates: int) -> Metrics:
-        """Make so many updates; gives the metrics of the last ones."""
-        algorithm, cfg, metrics = self.algorithm, self.algorithm.cfg, {}
-        # Minibatches of one phase are drawn together, in parts: that bounds the memory that they take.
-        for start in range(0, updates, algorithm.drawn_together):
-            count = min(algorithm.drawn_together, updates - start)
-            index, weight = algorithm.draw(self.sampler, count * cfg.batch_size)
-            batch = algorithm.gather(self.replay, index)
-            if weight is not None:
-                batch = replace(batch, extras={**batch.extras, "weight": weight})
-            metrics = algorithm.update(batch)
-            algorithm.judge_draw(self.sampler, index)
-        return metrics
-
-    def _forget_broken_episodes(self) -> None:
-        if self.collector.broken.any():
-            self.replay.cut(self.collector.broken)
-            self.collector.broken[:] = False
+def make_memory(algorithm: ReplayAlgorithm, source: Source, config: OffPolicyLoopConfig) -> ReplayMemory:
+    """The replay buffer of a run, with columns for the policy's records."""
+    policy = algorithm.policy
+    records = policy.records(policy.info)
+    replay = make_replay(policy.info, source.num_envs, config.buffer_size, config.frame_stack, records)
+    return ReplayMemory(replay, PrioritizedSampler(replay) if algorithm.prioritized else None)
 
 
-def make(algorithm: OffPolicyAlgorithm, collector: Collector, config: Config) -> OffPolicyLoop:
+def make(algorithm: ReplayAlgorithm, source: Source, config: Config) -> OffPolicyLoop:
     """The loop of a config."""
-    assert isinstance(config.loop, OffPolicyLoopConfig)
-    return OffPolicyLoop(algorithm, collector, config.loop)
+    loop = config.loop
+    assert isinstance(loop, OffPolicyLoopConfig)
+    memory = make_memory(algorithm, source, loop)
+    return OffPolicyLoop(algorithm, source, memory, loop, random_steps=loop.learning_starts)

@@ -1,10 +1,10 @@
-"""Updates from a dataset, and nothing else."""
+"""The offline loop: updates from a dataset only."""
 
 from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,17 @@ import numpy as np
 from rl_training.algorithms.bc import BC
 from rl_training.algorithms.off_policy import OffPolicyAlgorithm
 from rl_training.algorithms.offline import BehaviorLoopConfig, DatasetConfig, OfflineLoopConfig, TransitionsConfig
+from rl_training.data.chunks import ChunkedArray, Part
 from rl_training.data.datasets.arrays import fit_dataset, from_arrays
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.data.datasets.files import to_arrays
-from rl_training.data.replay import Replay, replay_of
-from rl_training.data.samplers import UniformSampler
+from rl_training.data.memory import ReplayMemory
+from rl_training.data.replay import replay_of
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.references import is_reference, resolve_reference, unfitting_call
-from rl_training.runtime.actors.collector import Collector, Idle
-from rl_training.runtime.loops.latest import Latest
+from rl_training.runtime.actors.sources import Source
+from rl_training.runtime.loops.base import Latest, Refresh
+from rl_training.runtime.loops.off_policy import OffPolicyLoop
 from rl_training.runtime.rng import seeded
 from rl_training.types import Array, Metrics, SpaceInfo, UserError
 
@@ -33,7 +35,9 @@ _VALIDATION_ROWS = 4096  # at once
 
 
 class RewardScale:
-    """What is learned from in place of a reward: it is clipped, scaled, then shifted, offline and online alike."""
+    """Transforms rewards for learning: clips, scales, then shifts them, in offline and online training."""
+
+    arrays: Mapping[str, ChunkedArray] = {}
 
     def __init__(self, config: DatasetConfig, dataset: OfflineDataset | None) -> None:
         self.factor, self.shift, self._clip = 1.0, 0.0, None
@@ -54,15 +58,17 @@ class RewardScale:
 
 def _range_factor(dataset: OfflineDataset | None) -> float:
     if dataset is None:
-        return 1.0  # the run that this one starts from brings it
+        return 1.0  # replaced by the factor of the run that this one starts from
     spread = float(np.ptp(dataset.returns[dataset.whole]))
     if spread == 0.0:
         raise UserError("reward_scale='return_range': all episodes of the dataset have the same return; give a number")
     return 1000.0 / spread
 
 
-class Identity:
-    """Which dataset it is: all that a checkpoint remembers of one, so that a run goes on with no other."""
+class DatasetIdentity:
+    """The size and checksum of a dataset: a checkpoint keeps them, so that a run is resumed with the same data."""
+
+    arrays: Mapping[str, ChunkedArray] = {}
 
     def __init__(self, dataset: OfflineDataset) -> None:
         self._dataset = dataset
@@ -76,23 +82,23 @@ class Identity:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if dict(state) != self.state_dict():
             raise UserError(
-                f"dataset: it is not the one that the run learned from ({state['transitions']} transitions then, "
-                f"{len(self._dataset)} now, or others); a run that goes on needs the same"
+                f"dataset: is not the one that the run was trained on ({state['transitions']} transitions then, "
+                f"{len(self._dataset)} now, or other contents); a resumed run needs the same"
             )
 
 
-class Memory(Identity):
-    """A dataset in the form of a replay."""
+class DatasetMemory(DatasetIdentity):
+    """A dataset in the form of a replay buffer."""
 
     def __init__(self, info: SpaceInfo, dataset: OfflineDataset, rewards: RewardScale) -> None:
         super().__init__(dataset)
         self._info, self._rewards = info, rewards
 
     @cached_property
-    def replay(self) -> Replay:
-        """Made when it is first asked for: by then the scale of the rewards is the one that a checkpoint brought."""
+    def memory(self) -> ReplayMemory:
+        """The dataset as replay memory, made at its first use: a checkpoint's reward scale has been loaded by then."""
         data = self._dataset
-        return replay_of(
+        replay = replay_of(
             self._info,
             obs=data.obs,
             action=data.action,
@@ -101,14 +107,11 @@ class Memory(Identity):
             terminated=data.terminated,
             truncated=data.truncated,
         )
-
-    @cached_property
-    def sampler(self) -> UniformSampler:
-        return UniformSampler(self.replay)
+        return ReplayMemory(replay)
 
 
 class OfflineLoop:
-    """Behaviour cloning, IQL and their like. Its clock counts updates."""
+    """The loop of behaviour cloning, IQL and other offline algorithms; it counts updates."""
 
     def __init__(
         self, algorithm: OffPolicyAlgorithm, info: SpaceInfo, dataset: OfflineDataset, config: DatasetConfig, seed: int
@@ -119,25 +122,21 @@ class OfflineLoop:
         if isinstance(config, BehaviorLoopConfig) and config.validation_fraction > 0.0:
             dataset, self.held_out = _split(dataset, config.validation_fraction, seed)
         self.rewards = RewardScale(config, dataset)
-        self.memory = Memory(info, dataset, self.rewards)
+        self.data = DatasetMemory(info, dataset, self.rewards)
         self.latest = Latest()
+        self.parts: dict[str, Part] = {"rewards": self.rewards, "dataset": self.data, "latest": self.latest}
         algorithm.observer.fit(dataset.obs)
 
     @property
     def steps(self) -> int:
         return self.algorithm.n_updates
 
-    @property
-    def parts(self) -> Mapping[str, Any]:
-        return {"rewards": self.rewards, "dataset": self.memory, "latest": self.latest}
-
-    def step(self, refresh: Callable[[int], None]) -> Metrics:
-        """One update, with the values of schedules where it ends: the last one has their ends."""
+    def step(self, refresh: Refresh) -> Metrics:
+        """One update, with the values of the schedules after it: the last update uses their end values."""
+        algorithm = self.algorithm
         refresh(self.steps + 1)
-        algorithm, memory = self.algorithm, self.memory
-        index, _ = algorithm.draw(memory.sampler, algorithm.cfg.batch_size)
-        with np.errstate(over="ignore", invalid="ignore"):  # the driver refuses metrics that are no numbers
-            self.latest.metrics |= algorithm.update(algorithm.gather(memory.replay, index))
+        with np.errstate(over="ignore", invalid="ignore"):  # the driver refuses metrics that are not finite
+            self.latest.metrics |= algorithm.learn_from(self.data.memory, 1)
         if self.held_out is not None and (self.steps == 1 or self.steps % _VALIDATION_EVERY == 0):
             self.latest.metrics["validation_loss"] = self._validate(self.held_out)
         return self.latest.metrics | {"n_updates": float(algorithm.n_updates)}
@@ -148,7 +147,7 @@ class OfflineLoop:
         for start in range(0, len(held_out), _VALIDATION_ROWS):
             part = slice(start, start + _VALIDATION_ROWS)
             obs, action = held_out.obs[part], held_out.action[part]
-            total += len(obs) * self.algorithm.judge(obs, action)
+            total += len(obs) * self.algorithm.validation_loss(obs, action)
         return total / len(held_out)
 
 
@@ -158,22 +157,22 @@ def _split(dataset: OfflineDataset, fraction: float, seed: int) -> tuple[Offline
     return dataset.split(fraction, np.random.Generator(np.random.PCG64(seeded(seed, "validation"))))
 
 
-def make(algorithm: OffPolicyAlgorithm, collector: Collector | Idle, config: Config) -> Any:
-    """The loop of a config: offline, or online from a dataset on."""
-    from rl_training.runtime.loops.fine_tuning import FineTuningLoop, check_sources
+def make(algorithm: OffPolicyAlgorithm, source: Source, config: Config) -> OfflineLoop | OffPolicyLoop:
+    """The loop of a config: offline training, or online fine-tuning."""
+    from rl_training.runtime.loops.fine_tuning import check_sources, make_fine_tuning
 
-    loop, info = config.loop, algorithm.info
+    loop, info = config.loop, algorithm.policy.info
     assert isinstance(loop, DatasetConfig)
-    if isinstance(collector, Idle):
+    if not loop.collects:
         return OfflineLoop(algorithm, info, _build_offline_dataset(config, info), loop, config.run.seed)
     assert isinstance(loop, OfflineLoopConfig)
     check_sources(algorithm, loop)
     dataset = None if loop.dataset is None else _build_offline_dataset(config, info)
-    return FineTuningLoop(algorithm, collector, loop, dataset)
+    return make_fine_tuning(algorithm, source, loop, dataset)
 
 
 def _build_offline_dataset(config: Config | Mapping[str, Any] | str, info: SpaceInfo | None = None) -> OfflineDataset:
-    """The dataset that a config names, as its policy sees it; rewards are raw."""
+    """The dataset that a config names, in the policy's format, with raw rewards."""
     config = config if isinstance(config, Config) else load_config(config)
     loop = config.loop
     if not isinstance(loop, DatasetConfig):
@@ -190,14 +189,14 @@ def _build_offline_dataset(config: Config | Mapping[str, Any] | str, info: Space
         raise UserError(f"dataset: {error}") from None
     if loop.top_return_fraction < 1.0:
         dataset = dataset.best(loop.top_return_fraction)
-    _say_what_it_is(dataset, config.run.env_id)
+    _log_summary(dataset, config.run.env_id)
     return dataset
 
 
-def _say_what_it_is(dataset: OfflineDataset, env_id: str) -> None:
-    """One line on what is learned from, and one on each thing that had to be decided about it."""
+def _log_summary(dataset: OfflineDataset, env_id: str) -> None:
+    """Log one line about the dataset, and one for each decision that was made about it."""
     _LOG.info(
-        "the dataset has %d transitions in %d episodes (%d ended, %d cut off)%s",
+        "the dataset has %d transitions in %d episodes (%d terminated, %d truncated)%s",
         len(dataset),
         dataset.n_episodes,
         dataset.terminated.sum(),
@@ -205,7 +204,7 @@ def _say_what_it_is(dataset: OfflineDataset, env_id: str) -> None:
         f", mean return {dataset.return_mean:.2f}" if dataset.rewarded else "",
     )
     origin = dataset.source.get("env_id")
-    other = [f"the dataset is of {origin}, and this run of {env_id}"] if origin not in (None, env_id) else []
+    other = [f"the dataset is from {origin}, but this run uses {env_id}"] if origin not in (None, env_id) else []
     for note in (*other, *dataset.source.get("notes", ())):
         _LOG.info("dataset: %s", note)
 
@@ -214,28 +213,28 @@ def _read(config: Config, loop: DatasetConfig, name: str, info: SpaceInfo) -> Of
     from rl_training.runtime.datasets import open_dataset
 
     answers: dict[str, Any] = {
-        # Why an episode ended means nothing to who only repeats actions.
+        # Behaviour cloning does not use why an episode ended.
         "done_means": loop.done_means if isinstance(loop, TransitionsConfig) else "terminal",
         "time_limit": _time_limit(config),
-        # Who imitates learns from no rewards.
+        # Imitation learning uses no rewards.
         "rewards_needed": isinstance(loop, OfflineLoopConfig) or loop.top_return_fraction < 1.0,
     }
     if not is_reference(name) or Path(name).exists():
         return open_dataset(name, **answers)
     make_dataset = resolve_reference(name, key="dataset")
-    problem = unfitting_call(make_dataset, info) if callable(make_dataset) else "it is no function"
+    problem = unfitting_call(make_dataset, info) if callable(make_dataset) else "it is not a function"
     if problem is not None:
         raise UserError(f"{name!r}: is called with (SpaceInfo): {problem}")
     made = make_dataset(info)
     if isinstance(made, OfflineDataset):
-        made = to_arrays(made)  # so that it is checked as any file is
+        made = to_arrays(made)  # so that it is checked like a file
     if not isinstance(made, Mapping):
         raise UserError(f"{name!r}: it made a {type(made).__name__}, not an OfflineDataset or a mapping of arrays")
     return from_arrays(made, source={"path": name}, **answers)
 
 
 def _time_limit(config: Config) -> int | None:
-    """After how many steps the environment cuts an episode off, if anybody knows."""
+    """The number of steps after which the environment truncates an episode, if it is known."""
     if config.loop.time_limit is not None:
         return config.loop.time_limit
     try:

@@ -1,81 +1,61 @@
-"""Collect a rollout, update, forget it."""
+"""The on-policy loop: collect a rollout, update, discard it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
-import torch
 
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyLoopConfig
+from rl_training.data.chunks import Part
+from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.data.rollout import Rollout
 from rl_training.experiment.config import Config
-from rl_training.runtime.actors.collector import Collector
-from rl_training.types import Array, Metrics
-
-
-class EpisodeMemory:
-    """What a recurrent policy remembers of the episodes that go on after a rollout."""
-
-    def __init__(self) -> None:
-        self.carry: Array | None = None
-
-    def state_dict(self) -> dict[str, Any]:
-        return {} if self.carry is None else {"carry": torch.from_numpy(self.carry.copy())}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.carry = state["carry"].numpy().copy() if "carry" in state else None
+from rl_training.runtime.actors.sources import Source
+from rl_training.runtime.loops.base import Refresh
+from rl_training.types import Metrics
 
 
 class OnPolicyLoop:
-    """PPO, A2C and their like. Its clock counts environment steps."""
+    """The loop of PPO, A2C and other on-policy algorithms; it counts environment steps."""
 
-    def __init__(self, algorithm: OnPolicyAlgorithm, collector: Collector, config: OnPolicyLoopConfig) -> None:
+    def __init__(
+        self,
+        algorithm: OnPolicyAlgorithm,
+        source: Source,
+        config: OnPolicyLoopConfig,
+        *,
+        dataset: OfflineDataset | None = None,
+        parts: Mapping[str, Part] | None = None,
+    ) -> None:
+        policy = algorithm.policy
         self.algorithm = algorithm
-        self.collector = collector
-        self.rollout = Rollout(config.n_steps, collector.num_envs, collector.info)
+        self.source = source
+        self.dataset = dataset
+        self.rollout = Rollout(config.n_steps, source.num_envs, policy.info, policy.records(policy.info))
+        self.parts: dict[str, Part] = {**(parts or {}), **algorithm.memories(config.n_steps * source.num_envs)}
         self._n_steps = config.n_steps
-        self._episodes = EpisodeMemory()
-        self._memories = algorithm.memories(config.n_steps * collector.num_envs)
 
     @property
     def steps(self) -> int:
-        return self.collector.steps
+        return self.source.steps
 
-    @property
-    def parts(self) -> Mapping[str, Any]:
-        remembered = {"episodes": self._episodes} if self.algorithm.recurrent else {}
-        return {"collector": self.collector, **remembered, **self._memories}
-
-    def step(self, refresh: Callable[[int], None]) -> Metrics:
-        """From one safe point to the next: nothing but `parts` and the algorithm remembers it."""
+    def step(self, refresh: Refresh) -> Metrics:
+        algorithm, source = self.algorithm, self.source
         refresh(self.steps)
-        collector, algorithm, rollout = self.collector, self.algorithm, self.rollout
-        rollout.clear()
-        carry = self._remembered()
-        for _ in range(self._n_steps):
-            act = algorithm.act(collector.obs, carry, explore=True)
-            step = collector.step(act.action)
-            rollout.add(step, act)
-            carry = algorithm.begin_episodes(act.carry, step.terminated | step.truncated | ~step.real)
-        self._episodes.carry = carry
+        if self.steps == 0:
+            algorithm.begin()
+        source.take_lost()  # discarded: a new rollout does not follow from earlier steps
+        rollout = source.gather(self._n_steps, self.rollout)
         refresh(self.steps)
-        # Under NEXT_STEP autoreset a very short rollout may hold nothing but resets.
-        with np.errstate(over="ignore", invalid="ignore"):  # the driver refuses metrics that are no numbers
+        # Under NEXT_STEP autoreset a very short rollout may contain only resets.
+        with np.errstate(over="ignore", invalid="ignore"):  # the driver refuses metrics that are not finite
             learned = algorithm.update(rollout) if rollout.real.any() else {}
-        return learned | collector.metrics()
-
-    def _remembered(self) -> Any:
-        """What the policy carries into a rollout: nothing, unless it remembers episodes."""
-        if not self.algorithm.recurrent:
-            return None
-        carry = self.algorithm.begin_episodes(self._episodes.carry, self.collector.broken)
-        self.collector.broken[:] = False
-        return carry
+        source.publish(algorithm.policy.policy_state, algorithm.policy.values, algorithm.n_updates)
+        return learned | source.metrics()
 
 
-def make(algorithm: OnPolicyAlgorithm, collector: Collector, config: Config) -> OnPolicyLoop:
+def make(algorithm: OnPolicyAlgorithm, source: Source, config: Config) -> OnPolicyLoop:
     """The loop of a config."""
     assert isinstance(config.loop, OnPolicyLoopConfig)
-    return OnPolicyLoop(algorithm, collector, config.loop)
+    return OnPolicyLoop(algorithm, source, config.loop)

@@ -1,0 +1,337 @@
+"""The cases that bits.py compares: every algorithm on three environments with both engines, and every variant of it.
+
+A case is small (narrow networks, small batches) but makes several updates. This file loads no library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+Settings = dict[str, Any]
+Kind = Literal["train", "tiny", "resume", "start_from", "preset"]
+
+ENGINES = ("auto", "autograd")
+PRESET = "preset"  # the first part of a preset's case name
+ON_POLICY = ("ppo", "a2c", "trpo", "ppg", "recurrent_ppo")
+CONTINUOUS = ("ddpg", "td3", "sac", "redq", "tqc")
+OFFLINE = ("bc", "awac", "iql", "cql", "td3_bc")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training: its settings, and how many loop steps it makes."""
+
+    name: str
+    settings: Settings
+    steps: int  # for `resume` and `start_from`: steps of the clock, before and after
+    kind: Kind = "train"
+    env: Settings = field(default_factory=dict)  # the arguments of TinyEnv, for the kind `tiny`
+
+
+# What an algorithm is given on a real environment; it learns several times within _STEPS loop steps.
+_ROLLOUT = {"n_steps": 24, "num_envs": 2, "hidden_sizes": [16, 16]}
+_MINIBATCHES = _ROLLOUT | {"batch_size": 16, "n_epochs": 2}
+_REPLAY = {
+    "num_envs": 2,
+    "hidden_sizes": [16, 16],
+    "batch_size": 16,
+    "buffer_size": 90,  # is overwritten
+    "learning_starts": 20,
+    "train_every": 4,
+    "updates_per_step": 0.5,
+}
+_DATASET = {"hidden_sizes": [16, 16], "batch_size": 16}
+SETTINGS: Mapping[str, Settings] = {
+    "ppo": _MINIBATCHES,
+    "a2c": _ROLLOUT | {"n_steps": 5},
+    "trpo": _ROLLOUT | {"batch_size": 16, "n_critic_updates": 2},
+    "ppg": _MINIBATCHES | {"aux_interval": 2, "n_aux_epochs": 2, "aux_batch_size": 32},
+    "recurrent_ppo": _MINIBATCHES | {"rnn_hidden_size": 8},
+    "gail": _MINIBATCHES | {"disc_updates": 2, "disc_batch_size": 16, "disc_hidden_sizes": [16]},
+    "dqn": _REPLAY | {"target_update_interval": 5},
+    "ddpg": _REPLAY,
+    "td3": _REPLAY,
+    "sac": _REPLAY,
+    "redq": _REPLAY | {"n_critics": 4, "subset_size": 2, "policy_delay": 3},
+    "tqc": _REPLAY | {"n_quantiles": 5, "top_quantiles_to_drop": 1},
+    "bc": _DATASET,
+    "awac": _DATASET,
+    "iql": _DATASET,
+    "cql": _DATASET | {"cql_samples": 3},
+    "td3_bc": _DATASET,
+}
+_STEPS = {"a2c": 10} | dict.fromkeys(("dqn", *CONTINUOUS), 30) | dict.fromkeys(OFFLINE, 12)
+_DEFAULT_STEPS = 4
+
+# Time limits make episodes end within the few steps, and evaluations short.
+CARTPOLE = {"env_id": "CartPole-v1"}
+PENDULUM = {"env_id": "Pendulum-v1", "time_limit": 20}
+LANDER = {"env_id": "LunarLander-v3", "time_limit": 60}
+FLYING_LANDER = LANDER | {"env_kwargs": {"continuous": True}}
+ACROBOT = {"env_id": "Acrobot-v1", "time_limit": 50}
+REACHER = {"env_id": "Reacher-v5", "time_limit": 25}
+# The files that bits.py makes, in the folder in which a case runs.
+LANDER_FILE, CARTPOLE_FILE = "lunarlander.npz", "cartpole.npz"
+_PACKAGED = "rl_training.data.packaged:"
+
+Worlds = dict[str, Settings]
+
+
+def _worlds(algo: str) -> Worlds:
+    """The environments of an algorithm, besides TinyEnv, with the settings that they need."""
+    if algo in ON_POLICY:
+        return {"cartpole": CARTPOLE | {"num_envs": 8}, "pendulum": PENDULUM, "lunarlander": LANDER}
+    if algo == "gail":
+        demonstrated = {"dataset": f"{_PACKAGED}cartpole_expert", "demonstrations": 4}
+        return {"cartpole": CARTPOLE | demonstrated, "pendulum": PENDULUM | {"dataset": f"{_PACKAGED}pendulum_expert"}}
+    if algo == "dqn":
+        return {"cartpole": CARTPOLE, "acrobot": ACROBOT, "lunarlander": LANDER}
+    if algo in CONTINUOUS:
+        return {"pendulum": PENDULUM, "lunarlander": FLYING_LANDER, "reacher": REACHER}
+    made = {"lunarlander": FLYING_LANDER | {"dataset": LANDER_FILE}}
+    discrete = {"cartpole": CARTPOLE | {"dataset": CARTPOLE_FILE}} if algo in ("bc", "cql") else {}
+    return {"pendulum": PENDULUM | {"dataset": f"{_PACKAGED}pendulum_medium"}, **made, **discrete}
+
+
+# The kinds of spaces of TinyEnv.
+_IMAGES: Worlds = {"image": {"observations": "image"}, "dict": {"observations": "dict"}}
+_MASKED: Worlds = {
+    f"masked_{actions}": {"actions": actions, "masked": True}
+    for actions in ("discrete", "multi_discrete", "multi_binary")
+}
+_EVERY_ACTION: Worlds = {
+    actions: {"actions": actions} for actions in ("discrete", "multi_discrete", "multi_binary", "continuous")
+}
+_MASKED_DISCRETE = {"masked_discrete": _MASKED["masked_discrete"]}
+
+
+def _spaces(algo: str) -> Worlds:
+    if algo in (*ON_POLICY, "gail"):
+        return {**_EVERY_ACTION, **_MASKED, **_IMAGES}
+    if algo == "dqn":
+        return {"discrete": {}, **_MASKED_DISCRETE, **_IMAGES}
+    if algo in ("bc", "cql"):
+        discrete = {"discrete": _EVERY_ACTION["discrete"], **_MASKED_DISCRETE}
+        return {"continuous": {"actions": "continuous"}, **discrete, **_IMAGES}
+    return {"continuous": {}, **_IMAGES}
+
+
+_CURVE = {"total_timesteps": 100, "learning_rate_warmup_steps": 10}
+_ON_POLICY_VARIANTS: Worlds = {
+    "frame_stack": {"frame_stack": 3},
+    "normalize_obs": {"normalize_obs": True},
+    "normalize_reward": {"normalize_reward": True},
+    "normalize_both+time_limit": {"normalize_obs": True, "normalize_reward": True, "time_limit": 3},
+    "schedule": _CURVE | {"learning_rate_schedule": "linear", "ent_coef": 0.02, "ent_coef_schedule": 0.0},
+    "reward_clip": {"reward_clip": 0.3},
+    "raw_advantages": {"normalize_advantage": False, "gae_lambda": 0.9, "ortho_init": False, "activation": "relu"},
+}
+_SDE: Worlds = {"sde": {"use_sde": True}, "sde_sample_freq": {"use_sde": True, "sde_sample_freq": 2}}
+# A large step size, so that ratios are clipped and the KL limit stops epochs early.
+_FAST = {"learning_rate": 0.02}
+_CLIPPING: Worlds = {
+    "clip": _FAST,
+    "target_kl": _FAST | {"target_kl": 0.01},
+    "clip_range_vf": _FAST | {"clip_range_vf": 0.05, "ent_coef": 0.01},
+}
+_REPLAY_VARIANTS: Worlds = {
+    "n_step": {"n_step": 3},
+    "frame_stack": {"frame_stack": 3},
+    "normalize_obs": {"normalize_obs": True, "buffer_size": 20},
+    "schedule": _CURVE | {"learning_rate_schedule": "cosine"},
+    "many_updates": {"updates_per_step": 2.0, "train_every": 5},
+    "reward_clip": {"reward_clip": 0.3},
+}
+_ENTROPY: Worlds = {
+    "fixed_ent_coef": {"ent_coef": 0.2},
+    "ent_coef_from": {"ent_coef": "auto_0.1", "target_entropy": -1.0},
+}
+_DATASET_VARIANTS: Worlds = {
+    "normalize_obs": {"normalize_obs": True, "obs_clip": 1.0},
+    "best_episodes": {"top_return_fraction": 0.5},
+    "frame_stack": {"frame_stack": 2},
+    "schedule": _CURVE | {"total_timesteps": 20, "learning_rate_schedule": "linear"},
+}
+_TRANSITIONS_VARIANTS: Worlds = _DATASET_VARIANTS | {
+    "return_range": {"reward_scale": "return_range", "reward_shift": -0.5},
+    "n_step": {"n_step": 3},
+    "timeouts": {"done_means": "timeout"},
+    "online": {"online": True, "normalize_obs": False},
+    "online_scaled": {"online": True, "normalize_obs": True, "reward_scale": 0.1},
+    "online_fresh_only": {"online": True, "offline_fraction": 0.0, "normalize_obs": False},
+    "online_without_data": {"online": True, "offline_fraction": 0.0, "normalize_obs": False, "dataset": None},
+}
+_OWN = "rl_training.testing:Linear"
+# Settings of each algorithm on TinyEnv; the key `actions` is an argument of the environment.
+VARIANTS: Mapping[str, Worlds] = {
+    "ppo": {
+        **_ON_POLICY_VARIANTS,
+        **_SDE,
+        **_CLIPPING,
+        "clip_schedule": _FAST | {"total_timesteps": 40, "clip_coef_schedule": {"type": "cosine", "end": 0.01}},
+        "own_network": {"model": f"{_OWN}ActorCritic"},
+    },
+    "a2c": {**_ON_POLICY_VARIANTS, **_SDE, "own_network": {"model": f"{_OWN}ActorCritic"}},
+    "trpo": {**_ON_POLICY_VARIANTS, **_SDE, "own_network": {"model": f"{_OWN}SeparateActorCritic"}},
+    "ppg": {
+        **_ON_POLICY_VARIANTS,
+        **_SDE,
+        **_CLIPPING,
+        "aux_phases": {"aux_interval": 1, "n_aux_epochs": 3, "aux_batch_size": 5, "beta_clone": 0.5},
+        "own_network": {"model": f"{_OWN}PhasicActorCritic"},
+    },
+    "recurrent_ppo": {
+        **_ON_POLICY_VARIANTS,
+        **_CLIPPING,
+        "gru": {"rnn": "gru"},
+        "shared_core": {"shared_core": True},
+        "sequence_length": {"sequence_length": 2},
+        "gru+shared_core+sequence_length": {"rnn": "gru", "shared_core": True, "sequence_length": 3},
+        "own_network": {"model": f"{_OWN}RecurrentActorCritic"},
+    },
+    "gail": {
+        **_ON_POLICY_VARIANTS,
+        **_SDE,
+        "bc_updates": {"bc_updates": 3},
+        "airl+ends": {"reward_form": "airl", "absorbing": False, "gradient_penalty_coef": 0.0},
+        "few_demonstrations": {"demonstrations": 3, "subsample": 2, "reward_form": "fairl"},
+        "own_network": {"model": f"{_OWN}ActorCritic"},
+    },
+    "dqn": {
+        **_REPLAY_VARIANTS,
+        "prioritized": {"prioritized": True},
+        "dueling": {"dueling": True},
+        "prioritized+n_step+dueling": {"prioritized": True, "n_step": 3, "dueling": True, "buffer_size": 20},
+        "single_q": {"double_q": False, "tau": 0.5, "target_update_interval": 1},
+        "epsilon_schedule": {"total_timesteps": 60, "epsilon": 1.0, "epsilon_schedule": 0.1},
+        "own_network": {"model": f"{_OWN}QNetwork"},
+    },
+    "ddpg": {**_REPLAY_VARIANTS, "own_network": {"model": f"{_OWN}DeterministicActorCritic"}},
+    "td3": {
+        **_REPLAY_VARIANTS,
+        "policy_delay": {"policy_delay": 3, "n_critics": 3},
+        "own_network": {"model": f"{_OWN}DeterministicActorCritic"},
+    },
+    "sac": {
+        **_REPLAY_VARIANTS,
+        **_ENTROPY,
+        "three_critics": {"n_critics": 3},
+        "own_network": {"model": f"{_OWN}SoftActorCritic"},
+    },
+    "redq": {**_REPLAY_VARIANTS, **_ENTROPY, "policy_delay": {"policy_delay": 1, "subset_size": 3}},
+    "tqc": {**_REPLAY_VARIANTS, **_ENTROPY, "all_quantiles": {"top_quantiles_to_drop": 0, "n_quantiles": 3}},
+    "bc": {
+        **_DATASET_VARIANTS,
+        "validation": {"validation_fraction": 0.3},
+        "likelihood": {"loss": "likelihood"},
+        "own_network": {"model": f"{_OWN}Policy"},
+    },
+    "awac": {
+        **_TRANSITIONS_VARIANTS,
+        "softmax": {"weighting": "softmax"},
+        "own_network": {"model": f"{_OWN}SoftActorCritic"},
+    },
+    "iql": {
+        **_TRANSITIONS_VARIANTS,
+        "deterministic": {"policy_head": "deterministic"},
+        "deterministic_online": {"policy_head": "deterministic", "online": True},
+        "own_network": {"model": f"{_OWN}ImplicitModel"},
+    },
+    "cql": {
+        **_TRANSITIONS_VARIANTS,
+        "target_gap": {"cql_target_gap": 1.0},
+        "backup_entropy": {"backup_entropy": True, "ent_coef": 0.2},
+        "discrete_target_gap": {"actions": "discrete", "cql_target_gap": 1.0},
+        "discrete_online": {"actions": "discrete", "online": True},
+        "own_network": {"model": f"{_OWN}SoftActorCritic"},
+        "discrete_own_network": {"actions": "discrete", "model": f"{_OWN}QNetwork"},
+    },
+    "td3_bc": {
+        **_TRANSITIONS_VARIANTS,
+        "alpha": {"alpha": 1.0, "policy_delay": 1},
+        "own_network": {"model": f"{_OWN}DeterministicActorCritic"},
+    },
+}
+# With these settings, and with images, both engines are the same.
+_AUTOGRAD_ONLY = {"model", "use_sde"}
+_TINY_STEPS = {"a2c": 5} | dict.fromkeys(OFFLINE, 8)
+# Images, and other ways to step environments.
+_SINGLES: Mapping[str, tuple[str, Settings, Settings]] = {
+    "ppo/stacked_images": ("ppo", {"observations": "image"}, {"frame_stack": 2}),
+    "dqn/stacked_images": ("dqn", {"observations": "image"}, {"frame_stack": 2, "buffer_size": 20, "n_step": 2}),
+    "sac/stacked_images": ("sac", {"observations": "image"}, {"frame_stack": 2, "buffer_size": 20}),
+    "dqn/masked_images": ("dqn", {"observations": "image", "masked": True}, {"prioritized": True}),
+    "ppo/async": ("ppo", {}, {"vectorization": "async"}),
+    "recurrent_ppo/masked_dict": ("recurrent_ppo", {"observations": "dict", "masked": True}, {}),
+}
+_TINY_ENV = {"env_id": "rl_training.testing:TinyEnv"}
+_TINY_DATA = {"dataset": "rl_training.testing:tiny_dataset", "done_means": "terminal"}
+_TINY_CONTINUOUS = _TINY_ENV | {"env_kwargs": {"actions": "continuous"}}
+_RESUMED: Mapping[str, tuple[str, int, Settings]] = {
+    "ppo/cartpole": ("ppo", 400, CARTPOLE),
+    "ppo/sync_cartpole": ("ppo", 150, CARTPOLE | {"vectorization": "sync", "normalize_obs": True}),
+    "ppg/tiny": ("ppg", 150, _TINY_ENV),
+    "recurrent_ppo/cartpole": ("recurrent_ppo", 150, CARTPOLE),
+    "gail/tiny": ("gail", 100, _TINY_ENV | _TINY_DATA),
+    "dqn/cartpole": ("dqn", 60, CARTPOLE | {"prioritized": True, "n_step": 3}),
+    "sac/pendulum": ("sac", 60, PENDULUM),
+    "td3/tiny": ("td3", 60, _TINY_CONTINUOUS | {"learning_rate_schedule": "linear"}),
+    "bc/tiny": ("bc", 8, _TINY_CONTINUOUS | {"dataset": _TINY_DATA["dataset"]}),
+    "iql/tiny": ("iql", 8, _TINY_CONTINUOUS | _TINY_DATA),
+    "awac/online": ("awac", 60, _TINY_CONTINUOUS | _TINY_DATA | _REPLAY | {"online": True}),
+}
+_STARTED_FROM: Mapping[str, tuple[str, Settings]] = {
+    algo: (algo, _TINY_CONTINUOUS | _TINY_DATA | _REPLAY | {"reward_scale": 0.5}) for algo in ("iql", "td3_bc")
+}
+
+
+def _tiny(name: str, algo: str, env: Settings, settings: Settings) -> Case:
+    actions = {"actions": settings["actions"]} if "actions" in settings else {}
+    given = {key: value for key, value in settings.items() if key != "actions"}
+    sde = {"actions": "continuous"} if "use_sde" in settings else {}
+    steps = 3 if settings.get("online") else _TINY_STEPS.get(algo, _DEFAULT_STEPS)
+    return Case(name, {"algo": algo, **given}, steps, "tiny", {**env, **actions, **sde})
+
+
+def _made_cases() -> Iterator[Case]:
+    for algo, settings in SETTINGS.items():
+        for engine in ENGINES:
+            given = {"algo": algo, "engine": engine, **settings}
+            for world, env in _worlds(algo).items():
+                yield Case(f"{algo}/{world}/{engine}", given | env, _STEPS.get(algo, _DEFAULT_STEPS))
+            for kind, env in _spaces(algo).items():
+                if engine == "auto" or "observations" not in env:
+                    yield _tiny(f"{algo}/tiny_{kind}/{engine}", algo, env, {"engine": engine})
+            for variant, changes in VARIANTS[algo].items():
+                if engine == "auto" or not changes.keys() & _AUTOGRAD_ONLY:
+                    yield _tiny(f"{algo}/{variant}/{engine}", algo, {}, changes | {"engine": engine})
+    for name, (algo, env, changes) in _SINGLES.items():
+        yield _tiny(name, algo, env, changes)
+    for name, (algo, steps, changes) in _RESUMED.items():
+        yield Case(f"resume/{name}", {"algo": algo, **SETTINGS[algo], **changes}, steps, "resume")
+    for name, (algo, changes) in _STARTED_FROM.items():
+        yield Case(f"start_from/{name}", {"algo": algo, **SETTINGS[algo], **changes}, 8, "start_from")
+
+
+CASES: Mapping[str, Case] = {case.name: case for case in _made_cases()}
+
+
+def preset_case(preset: str) -> Case:
+    """The case of a preset: until its first evaluation, or until the limit of CPU time."""
+    return Case(f"{PRESET}/{preset}", {"preset": preset}, 0, "preset")
+
+
+def find_case(name: str) -> Case:
+    """The case of this name, a preset's included."""
+    first, _, rest = name.partition("/")
+    return preset_case(rest) if first == PRESET else CASES[name]
+
+
+def chosen(names: list[str], wanted: list[str] | None) -> list[str]:
+    """The names that match patterns: in full, by their beginning (`ppo`, `ppo/sde`), or with wildcards."""
+    if wanted is None:
+        return names
+    return [name for name in names if any(fnmatchcase(name, word) or name.startswith(f"{word}/") for word in wanted)]

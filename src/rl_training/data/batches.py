@@ -1,0 +1,59 @@
+"""What a memory returns: transitions, or windows of consecutive steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rl_training.types import Array
+
+# Why a row of a window is past the end of the window's episode.
+WITHIN = 0  # it is not
+TERMINATED = 1
+TRUNCATED = 2
+UNKNOWN = 3  # no newer row is stored, or the episode was interrupted: how it went on is not known
+
+
+@dataclass(slots=True)
+class Transitions:
+    """Transitions `[B]` drawn from a memory: single ones, or the first and last of chains of n steps.
+
+    For a chain, `reward` is the discounted sum of its rewards; `next_obs`, `terminated` and `truncated` are those of
+    its last transition. A chain that ends early is bootstrapped from there: `discount` is gamma to the power of its
+    real length. The arrays are reused by the next call.
+    """
+
+    obs: Array
+    action: Array
+    reward: Array
+    next_obs: Array
+    terminated: Array
+    truncated: Array
+    discount: Array
+    weight: Array | None = None  # in the loss, after a prioritised draw
+    index: Array | None = None  # names the rows for `note`, where there is something to note
+    records: Mapping[str, Array] = field(default_factory=dict)  # of the first transition
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+
+@dataclass(slots=True)
+class Windows:
+    """Consecutive steps `[T, B]` (time first) of single environments. The arrays are reused by the next call."""
+
+    obs: Array
+    action: Array
+    reward: Array
+    next_obs: Array
+    terminated: Array
+    truncated: Array
+    first: Array  # an episode begins at this row
+    real: Array  # the row is a stored transition; if not, it repeats the last one that is
+    past: Array  # uint8: WITHIN, or why the row is past the end of the window's episode
+    weight: Array | None  # `[B]`, in the loss, after a prioritised draw
+    index: Array  # names the rows for `note`; -1 where a row is not real
+    records: Mapping[str, Array] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return int(self.reward.shape[1])

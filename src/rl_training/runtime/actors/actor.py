@@ -1,0 +1,96 @@
+"""A policy in its environments: the one place that steps environments to learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from rl_training.algorithms.base import Policy
+from rl_training.runtime.actors.collector import Collector
+from rl_training.runtime.trees import to_arrays, to_tensors
+from rl_training.types import Act, Carry, Step, UserError
+
+# Longer than any episode that is meant to end.
+MOST_STEPS = 1_000_000
+
+
+class Trajectory(Protocol):
+    """Stores the steps of an actor, in order."""
+
+    def clear(self) -> None:
+        """Remove the steps of the last trajectory."""
+
+    def add(self, step: Step) -> None:
+        """Append the next step `[B]`."""
+
+
+T = TypeVar("T", bound=Trajectory)
+
+
+class Steps(list[Step]):
+    """A trajectory as a list of steps."""
+
+    def add(self, step: Step) -> None:
+        self.append(step)
+
+
+class Actor:
+    """Acts with a policy in its own environments, with its own random stream, and keeps the policy's carry."""
+
+    def __init__(self, policy: Policy, collector: Collector, rng: np.random.Generator, *, explore: bool = True) -> None:
+        self.policy = policy
+        self.collector = collector
+        self.carry: Carry = policy.initial_carry(collector.num_envs)
+        self._rng = rng
+        self._act = partial(policy.act, explore=explore)
+        # The environments of a dataset keep their own dtype.
+        self._cast = collector.info.obs_dtype != policy.info.obs_dtype
+
+    def gather(self, count: int, into: T, *, randomly: bool = False) -> T:
+        """Collect the next `count` steps of every environment, with the policy's records.
+
+        The behaviour policy acts, or uniform actions are taken. The carry of a policy that is not recurrent is reset.
+        """
+        into.clear()
+        if not self.policy.recurrent:
+            self.carry = self.policy.initial_carry(self.collector.num_envs)
+        act = self.policy.act_randomly if randomly else self._act
+        for _ in range(count):
+            into.add(self._step(act))
+        return into
+
+    def play(self, most: int | None) -> Steps:
+        """Play one episode of a single environment from its start, or its first `most` steps."""
+        self.carry = self.policy.initial_carry(self.collector.num_envs)
+        steps = Steps()
+        while len(steps) != most:
+            steps.add(self._step(self._act))
+            if self.collector.terminated[0] or self.collector.truncated[0]:
+                break
+            if most is None and len(steps) == MOST_STEPS:
+                raise UserError(f"an episode did not end in {MOST_STEPS:,} steps; give steps instead of episodes")
+        return steps
+
+    def _step(self, act: Callable[..., Act]) -> Step:
+        collector = self.collector
+        obs = collector.obs.astype(self.policy.info.obs_dtype) if self._cast else collector.obs
+        chosen = act(obs, self.carry, rng=self._rng)
+        step = collector.step(chosen.action, chosen.records)
+        if chosen.carry is not None:
+            over = step.terminated | step.truncated | ~step.real
+            self.carry = self.policy.begin_episodes(chosen.carry, over)
+        return step
+
+    def state_dict(self) -> dict[str, Any]:
+        carry = {"carry": to_tensors(self.carry)} if self.policy.recurrent else {}
+        return self.collector.state_dict() | carry
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.collector.load_state_dict(state)
+        if self.policy.recurrent:
+            self.carry = to_arrays(state["carry"])
+            if self.collector.lost is not None:
+                self.carry = self.policy.begin_episodes(self.carry, self.collector.lost)

@@ -1,0 +1,120 @@
+"""Sources of experience for a loop: the actor of this process, or none for a run that learns from a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from rl_training.runtime.actors.actor import Actor, T
+from rl_training.types import Array, Metrics, UserError
+
+FIRST_ACTOR = "actor"
+
+
+class Source(Protocol):
+    """A source of experience. The state of its environments is a mapping by actor."""
+
+    @property
+    def num_envs(self) -> int:
+        """The number of rows of a step."""
+
+    @property
+    def steps(self) -> int:
+        """Environment steps so far."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether a run that is resumed from here continues as if it had never stopped."""
+
+    def start(self) -> None:
+        """Begin the first episodes."""
+
+    def gather(self, count: int, into: T, *, randomly: bool = False) -> T:
+        """Fill a trajectory with the next `count` steps of every environment, `[T, B]`, and the policy's records."""
+
+    def publish(self, weights: Callable[[], Mapping[str, Tensor]], values: Mapping[str, float], version: int) -> None:
+        """Send actors the policy after `version` updates; `values` are the hyperparameters that acting uses."""
+
+    def take_lost(self) -> Array | None:
+        """A mask `[B]` of the environments whose running episodes a resume has lost since the last call, if any."""
+
+    def metrics(self) -> Metrics:
+        """Returns and lengths of the latest episodes."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of every actor's environments, by the actor's name."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+
+    def close(self) -> None:
+        """Close the environments."""
+
+
+class Local:
+    """One actor, in this process. It shares its policy with the learner, so nothing has to be published."""
+
+    def __init__(self, actor: Actor) -> None:
+        self.actor = actor
+        self.collector = actor.collector
+        self.num_envs = actor.collector.num_envs
+        self.gather = actor.gather
+        self.start = actor.collector.start
+        self.metrics = actor.collector.metrics
+        self.take_lost = actor.collector.take_lost
+        self.close = actor.collector.close
+
+    @property
+    def steps(self) -> int:
+        return self.collector.steps
+
+    @property
+    def exact(self) -> bool:
+        return self.collector.exact
+
+    def publish(self, weights: Callable[[], Mapping[str, Tensor]], values: Mapping[str, float], version: int) -> None:
+        """Nothing to do: the actor shares the learner's weights and values."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {FIRST_ACTOR: self.actor.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state.keys() != {FIRST_ACTOR}:
+            there = ", ".join(map(repr, state)) or "none"
+            raise UserError(f"the checkpoint has the environments of {there}; this run has those of {FIRST_ACTOR!r}")
+        self.actor.load_state_dict(state[FIRST_ACTOR])
+
+
+class Nothing:
+    """A source without environments, for runs that collect no experience."""
+
+    num_envs = 0
+    steps = 0
+    exact = True
+
+    def start(self) -> None:
+        """Nothing to do: there are no episodes."""
+
+    def gather(self, count: int, into: T, *, randomly: bool = False) -> T:
+        into.clear()
+        return into
+
+    def publish(self, weights: Callable[[], Mapping[str, Tensor]], values: Mapping[str, float], version: int) -> None:
+        """Nothing to do: there is no actor."""
+
+    def take_lost(self) -> None:
+        return None
+
+    def metrics(self) -> Metrics:
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing to do: there is no state."""
+
+    def close(self) -> None:
+        """Nothing to do: there are no environments."""

@@ -1,0 +1,50 @@
+"""The interface of a loop, and what loops share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from rl_training.data.chunks import ChunkedArray, Part
+from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.types import Metrics
+
+# Sets every scheduled hyperparameter to its value at a step.
+Refresh = Callable[[int], None]
+
+
+class Loop(Protocol):
+    """Connects a source of experience, a memory and an algorithm. A step leads from one safe point to the next.
+
+    Only its `parts`, the source and the algorithm have state between two steps.
+    """
+
+    @property
+    def steps(self) -> int:
+        """The steps so far: environment steps or, offline, updates."""
+
+    @property
+    def parts(self) -> Mapping[str, Part]:
+        """All other parts that have state, by the name under which they are saved."""
+
+    @property
+    def dataset(self) -> OfflineDataset | None:
+        """The dataset that it learns from, if any."""
+
+    def step(self, refresh: Refresh) -> Metrics:
+        """Collect experience, store it, update."""
+
+
+class Latest:
+    """Keeps the metrics of the latest updates, for steps without updates."""
+
+    arrays: Mapping[str, ChunkedArray] = {}
+
+    def __init__(self) -> None:
+        self.metrics: Metrics = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"metrics": self.metrics}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.metrics = dict(state["metrics"])
