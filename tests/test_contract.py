@@ -10,7 +10,7 @@ from rl_training.experiment.config import load_config
 from rl_training.experiment.presets import preset_names
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.train import build
-from rl_training.testing import CHECKS, check_settings_are_live
+from rl_training.testing import CHECKS, check_policy_stands_alone, check_settings_are_live
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -22,7 +22,21 @@ def test_contract(algo: str, engine: str, check: Callable[..., None]) -> None:
 
 def test_the_liveness_check_finds_a_dead_setting() -> None:
     with pytest.raises(AssertionError, match="change nothing: decoration"):
-        check_settings_are_live("tests.specs:WITH_A_DEAD_SETTING")
+        check_settings_are_live("specs:WITH_A_DEAD_SETTING")
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("WITH_AN_OPTIMIZER", "the policy holds FlatAdam, FlatParameters, which only learning needs"),
+        ("WITH_AN_UNDECLARED_DTYPE", "the policy records .*'float32'.*it declares .*'float64'"),
+        ("WITH_FORGOTTEN_TENSORS", "alone, the policy"),
+        ("WITH_A_LASTING_CARRY", "begin_episodes must return what initial_carry returns"),
+    ],
+)
+def test_the_check_of_policies_finds_what_is_wrong(spec: str, words: str) -> None:
+    with pytest.raises(AssertionError, match=words):
+        check_policy_stands_alone(f"specs:{spec}", learning_rate=0.1)
 
 
 @pytest.mark.parametrize("preset", preset_names())

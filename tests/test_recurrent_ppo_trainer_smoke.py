@@ -38,7 +38,7 @@ def test_a_run_that_is_resumed_within_an_episode_ends_the_same(changes: dict[str
     train_recurrent_ppo(TINY | changes, run_dir=tmp_path / "straight")
     shutil.copytree(tmp_path / "straight", tmp_path / "again")
     middle = read_checkpoint(tmp_path / "straight" / "checkpoints" / "step_64")
-    assert middle.state["parts"]["episodes"]["carry"].any()
+    assert middle.envs["actor"]["carry"].any()
     resume_training(tmp_path / "again" / "checkpoints" / "step_64")
     ends = [read_checkpoint(tmp_path / name / "checkpoints" / "step_128") for name in ("straight", "again")]
     assert checkpoint_differences(*ends) == []
@@ -50,7 +50,7 @@ def test_a_run_of_native_environments_that_is_resumed_ends_the_same(tmp_path: Pa
     train_recurrent_ppo(native, run_dir=tmp_path / "straight")
     shutil.copytree(tmp_path / "straight", tmp_path / "again")
     saved = sorted((tmp_path / "again" / "checkpoints").glob("step_*"), key=lambda path: int(path.name[5:]))
-    remembered = {path: read_checkpoint(path).state["parts"]["episodes"]["carry"].any(dim=1) for path in saved[:-1]}
+    remembered = {path: read_checkpoint(path).envs["actor"]["carry"].any(dim=1) for path in saved[:-1]}
     middle = next(path for path, envs in remembered.items() if envs.any() and not envs.all())
     resume_training(middle)
     ends = [read_checkpoint(tmp_path / name / "checkpoints" / saved[-1].name) for name in ("straight", "again")]

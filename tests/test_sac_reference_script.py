@@ -78,6 +78,6 @@ def test_the_resumed_run_kept_its_replay(printed: list[str], folder: Path) -> No
     last = read_checkpoint(find_checkpoint(run_dir, "latest"))
     assert last.meta["step"] == 400
     assert last.state["algorithm"]["n_updates"] == 300, "one for every step after the first 100"
-    (rows,) = [array for name, array in last.memory.items() if name == "replay.rows"]
+    (rows,) = [array for name, array in last.arrays.items() if name == "replay.rows"]
     assert sum(len(chunk) for chunk in rows.chunks()) == 400
     assert read_meta(find_checkpoint(run_dir, "best"))["step"] in (100, 200, 300, 400)

@@ -260,10 +260,17 @@ def _common_environment(
 
 
 class UniformPolicy(Policy):
-    """Takes every action with the same probability."""
+    """Samples an action space, as Gymnasium does."""
+
+    def __init__(self, info: SpaceInfo, space: gym.Space[Any], seed: int) -> None:
+        config, model = AlgorithmConfig(), ModelConfig()
+        super().__init__(PolicyContext(info=info, config=config, model=model, device=torch.device("cpu")))
+        self._space = deepcopy(space)  # the environment may draw from its own
+        self._space.seed(seed)
+        self._scale = ActionScaler(info, space.dtype)
 
     def act(self, obs: Array, carry: Carry, *, explore: bool, rng: np.random.Generator) -> Act:
-        return self.act_randomly(obs, carry, rng=rng)
+        return Act(self._scale.inverse(np.stack([self._space.sample() for _ in obs])), carry)
 
     def policy_state(self) -> dict[str, Tensor]:
         return {}
@@ -287,14 +294,15 @@ def _actor(
     behaviour: Behaviour, checkpoint: Checkpoint | None, collector: Collector, seed: int, *, explore: bool
 ) -> Actor:
     """An actor for one behaviour policy, with its own random stream."""
-    policy = _uniform(collector.info) if checkpoint is None else _load_policy(str(behaviour.run), checkpoint, seed)
+    if checkpoint is None:
+        policy: Policy = _uniform(collector.info, collector.envs.single_action_space, seed)
+    else:
+        policy = _load_policy(str(behaviour.run), checkpoint, seed)
     return Actor(policy, collector, actor_streams(seed, 0)[1], explore=explore)
 
 
-def _uniform(info: SpaceInfo) -> Policy:
-    return UniformPolicy(
-        PolicyContext(info=info, config=AlgorithmConfig(), model=ModelConfig(), device=torch.device("cpu"))
-    )
+def _uniform(info: SpaceInfo, space: gym.Space[Any], seed: int) -> Policy:
+    return UniformPolicy(info, space, seed)
 
 
 def _load_policy(run: str, checkpoint: Checkpoint, seed: int) -> Policy:

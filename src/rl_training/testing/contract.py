@@ -9,21 +9,26 @@ import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
+from types import CellType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import ConfigPart, setting_extra
+from rl_training.algorithms.base import Algorithm, ConfigPart, Policy, setting_extra
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.registry import load_spec
+from rl_training.models.flat import FlatAdam, FlatGroup, FlatRMSprop, Follower, Learner
+from rl_training.runtime.actors.actor import Steps
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rl_training.runtime.clock import WALL_CLOCK
-from rl_training.runtime.train import Run, build
+from rl_training.runtime.train import Run, build, build_policy
 from rl_training.testing.tiny import TinyEnv
-from rl_training.types import UserError
+from rl_training.types import Array, UserError
 
 _UPDATES = 2
 # Small values, so that a check takes a fraction of a second; an algorithm gets those that it has.
@@ -46,6 +51,8 @@ _TINY = {
     "disc_updates": 2,
     "disc_batch_size": 8,
 }
+# What only learning needs.
+_LEARNING = (Algorithm, FlatAdam, FlatGroup, FlatRMSprop, Follower, Learner, torch.optim.Optimizer)
 # The probe of a setting that names a run.
 _A_RUN = "rl_training.testing:a run"
 
@@ -201,6 +208,98 @@ def check_evaluation_is_invisible(algo: str, **settings: Any) -> None:
     assert first == second, f"{algo}: two evaluations of one policy differ"
 
 
+def check_policy_stands_alone(algo: str, **settings: Any) -> None:
+    """Check that the policy can be built without the learner and then acts in the same way.
+
+    With the tensors of the trained policy it takes the same greedy actions. It holds no optimiser or target network,
+    and what it records is what it declares.
+    """
+    able = load_spec(algo).capabilities
+    kinds: list[dict[str, Any]] = [{"actions": actions} for actions in able.actions]
+    kinds += [{"masked": True}] if able.actions != ("continuous",) else []
+    for env in kinds:
+        config = tiny_config(algo, env, **settings)
+        run = _started(config)
+        trained = run.algorithm.policy
+        _advanced(run)
+        alone, surroundings = build_policy(_without_dataset(config))
+        alone.load_policy_state({name: tensor.clone() for name, tensor in trained.policy_state().items()})
+        rows = _shown(run)
+        acts, alone_acts = _greedy_acts(trained, rows), _greedy_acts(alone, rows)
+        returns = run.evaluate(2), surroundings.evaluator(alone, 2)
+        run.close()
+        surroundings.evaluator.close()
+        found = differences(acts, alone_acts)
+        assert not found, f"{algo}: alone, the policy acts differently on {env}: {found[:5]}"
+        assert returns[0] == returns[1], f"{algo}: alone, the policy is evaluated differently on {env}"
+        learning = sorted({type(part).__name__ for part in _reachable(alone) if isinstance(part, _LEARNING)})
+        assert not learning, f"{algo}: the policy holds {', '.join(learning)}, which only learning needs"
+        _check_records(algo, alone, rows)
+
+
+def _shown(run: Run) -> Array:
+    """Some observations: what the environments show, or the first of a dataset."""
+    if run.config.loop.collects:
+        return run.source.gather(1, Steps())[0].obs
+    assert run.loop.dataset is not None
+    return run.loop.dataset.obs[:8]
+
+
+def _without_dataset(config: Config) -> Config:
+    """The same config, with a dataset that cannot be read."""
+    return config.replace(dataset="rl_training.testing:no_dataset") if "dataset" in config.flat() else config
+
+
+def _greedy_acts(policy: Policy, rows: Array, steps: int = 3) -> list[Any]:
+    """The greedy actions for the same observations several times in a row, and what is carried in between."""
+    carry, rng = policy.initial_carry(len(rows)), np.random.default_rng(0)
+    found: list[Any] = []
+    for _ in range(steps):
+        act = policy.act(rows, carry, explore=False, rng=rng)
+        carry = act.carry
+        found.append(deepcopy((act.action, carry)))
+    return found
+
+
+def _check_records(algo: str, policy: Policy, rows: Array) -> None:
+    """Check names, shapes and dtypes of the records of explored and of random actions."""
+    declared = {name: tuple(kind) for name, kind in policy.records(policy.info).items()}
+    carry, rng = policy.initial_carry(len(rows)), np.random.default_rng(0)
+    for act in (policy.act(rows, carry, explore=True, rng=rng), policy.act_randomly(rows, carry, rng=rng)):
+        found = {name: (array.shape[1:], str(array.dtype)) for name, array in act.records.items()}
+        assert found == declared, f"{algo}: the policy records {found}; it declares {declared}"
+        assert all(len(array) == len(rows) for array in act.records.values()), f"{algo}: records of {len(rows)} rows"
+        if policy.recurrent:
+            begun = policy.begin_episodes(act.carry, np.ones(len(rows), np.bool_))
+            same = not differences(begun, policy.initial_carry(len(rows)))
+            assert same, f"{algo}: where episodes begin, begin_episodes must return what initial_carry returns"
+
+
+def _reachable(root: Any) -> Iterator[Any]:
+    """All objects that an object holds, directly or through others."""
+    seen: set[int] = set()
+    waiting = [root]
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen or isinstance(value, (type, ModuleType, np.ndarray)):
+            continue
+        seen.add(id(value))
+        yield value
+        waiting += list(getattr(value, "__dict__", {}).values())
+        waiting += [getattr(value, name) for name in getattr(value, "__slots__", ()) if hasattr(value, name)]
+        waiting += [getattr(value, "__self__", None), *(cell.cell_contents for cell in _closure(value))]
+        if isinstance(value, partial):
+            waiting += [value.func, value.args, value.keywords]
+        elif isinstance(value, Mapping):
+            waiting += list(value.values())
+        elif isinstance(value, (list, tuple, set)):
+            waiting += list(value)
+
+
+def _closure(value: Any) -> tuple[CellType, ...]:
+    return getattr(value, "__closure__", None) or ()
+
+
 def check_settings_are_live(algo: str, **settings: Any) -> None:
     """Check that every setting of the algorithm, its model and its loop has an effect."""
     spec = load_spec(algo)
@@ -255,7 +354,14 @@ def _guessed_value(part: type[ConfigPart], name: str, config: Config) -> Any:
     return value * 0.5 if value else 0.1
 
 
-CHECKS = (check_trains, check_resumes, check_deterministic, check_evaluation_is_invisible, check_settings_are_live)
+CHECKS = (
+    check_trains,
+    check_resumes,
+    check_deterministic,
+    check_evaluation_is_invisible,
+    check_policy_stands_alone,
+    check_settings_are_live,
+)
 
 
 def check_algorithm(algo: str, **settings: Any) -> None:

@@ -169,3 +169,15 @@ class ActionScaler:
         else:
             action = action + self._starts
         return action.astype(self.dtype).reshape(len(action), *info.action_shape)
+
+    def inverse(self, action: Array) -> Array:
+        """Convert actions `[B, ...]` of the environment's space to the policy's.
+
+        Numbers are in double precision: converted back, they are the same actions to the bit.
+        """
+        info = self.info
+        if info.continuous:
+            numbers: Array = action.reshape(len(action), -1).astype(np.float64) - self._low
+            return numbers / np.where(self._span > 0.0, self._span, 1.0) * 2.0 - 1.0
+        choices: Array = action.reshape(len(action), *info.stored_action.shape) - self._starts
+        return choices.reshape(len(action), *info.stored_action.shape)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from test_kill_anywhere import every_crash
 
 import run_helpers
 from rl_training import PPO, UserError, evaluate_checkpoint, resume_training, train
@@ -34,7 +35,6 @@ from rl_training.runtime.workflows import restore
 from rl_training.testing import check_resumes, checkpoint_differences
 from rl_training.types import Metrics
 from run_helpers import Pulled, PullPlug, Recording, checkpoint_names, latest, memory_contents, run_differences, tiny
-from test_kill_anywhere import every_crash
 
 # Six environment steps between two updates, three rows of memory each: the memory is full after ten updates.
 CONFIG = tiny(

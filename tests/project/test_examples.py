@@ -27,7 +27,7 @@ from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, read_che
 from rl_training.runtime.train import build
 from rl_training.testing import CHECKS
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MODULES = ("custom_env", "custom_model", "custom_callback", "custom_algorithm")
 COMMAND = Path(sysconfig.get_path("scripts")) / "rl-training"
 

@@ -35,7 +35,7 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.train import INTERRUPTED, Interrupted, Run, train
 from rl_training.types import Metrics, UserError
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")) if path.is_file()
 )

@@ -121,7 +121,7 @@ def write_file(path: Path, arrays: dict[str, Any]) -> Path:
 
 def public_file(name: str) -> str:
     """A file of the public data, which is no part of the repository; the test is skipped where it is absent."""
-    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
     path = Path(os.environ.get("RL_TRAINING_DATA", beside)) / name
     if not path.is_file():
         pytest.skip(f"the public data {name} is not here; RL_TRAINING_DATA says where it is")

@@ -13,7 +13,7 @@ from rl_training import Agent
 from rl_training.testing import check_deterministic, check_evaluation_is_invisible, check_resumes
 from rl_training.types import Array
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "recurrent_dqn.py"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "recurrent_dqn.py"
 SPEC = "recurrent_dqn:SPEC"
 
 

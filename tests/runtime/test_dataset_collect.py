@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import re
 import shutil
@@ -31,6 +32,7 @@ from rl_training.runtime.datasets import (
     save_minari,
 )
 from rl_training.runtime.envs import make
+from rl_training.testing import TinyEnv
 from rl_training.types import Act, Array, SpaceInfo, UserError
 from run_helpers import tiny
 
@@ -166,6 +168,14 @@ def test_random_actions_fill_the_space() -> None:
     assert set(choices.tolist()) == {5, 6}
 
 
+@pytest.mark.parametrize("actions", TinyEnv.ACTIONS)
+def test_random_actions_are_samples_of_the_action_space(actions: str) -> None:
+    dataset = collect("rl_training.testing:TinyEnv", [RANDOM], steps=30, seed=5, env_kwargs={"actions": actions})
+    space = copy.deepcopy(TinyEnv.ACTIONS[actions])
+    space.seed(datasets._seed_of(5, 0))
+    np.testing.assert_array_equal(dataset.action, np.stack([space.sample() for _ in range(30)]))
+
+
 def test_the_seed_decides_everything() -> None:
     first, again, other = (collect("CartPole-v1", [RANDOM], steps=60, seed=seed) for seed in (1, 1, 2))
     assert same(first, again)
@@ -268,7 +278,7 @@ def mixture(monkeypatch: pytest.MonkeyPatch, dqn: Path) -> list[Behaviour]:
     monkeypatch.setattr(
         datasets, "_load_policy", lambda run, checkpoint, seed: Always(read_info(checkpoint.meta["spaces"]), 0)
     )
-    monkeypatch.setattr(datasets, "_uniform", lambda info: Always(info, 1))
+    monkeypatch.setattr(datasets, "_uniform", lambda info, space, seed: Always(info, 1))
     return [Behaviour(dqn, 3.0), RANDOM]
 
 
@@ -415,7 +425,10 @@ def test_an_environment_that_is_made_anew_can_be_made_by_others(minari: Any, mon
             {"steps": 5, "env_id": "test_dataset_collect:some_ladders"},
             "needs a function that makes single environments",
         ),
-        ({"steps": 5, "env_id": "test_dataset_collect:Broken"}, "the observation of environment 0 is nan at step 2; it must be finite"),
+        (
+            {"steps": 5, "env_id": "test_dataset_collect:Broken"},
+            "the observation of environment 0 is nan at step 2",
+        ),
     ],
 )
 def test_mistakes_are_one_line(arguments: dict[str, Any], words: str) -> None:

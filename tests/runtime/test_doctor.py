@@ -558,7 +558,7 @@ def test_extras_are_present_or_named_with_their_command(monkeypatch: pytest.Monk
 
 
 def test_there_is_one_table_of_extras_and_it_is_that_of_the_package() -> None:
-    text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     section = text.partition("[project.optional-dependencies]\n")[2].partition("\n\n")[0]
     declared = dict(re.findall(r"^(\w+) = \[(.*?)\]$", section, re.MULTILINE | re.DOTALL))
     assert set(extras.EXTRAS) == set(declared) - {"dev"}

@@ -38,7 +38,6 @@ from conformance import (
     values,
     walking_action,
 )
-from rl_training.data.memory import ReplayMemory
 from rl_training.data.rollout import Rollout
 from rl_training.experiment.registry import REGISTRY, capable
 from rl_training.runtime.actors.collector import Collector
@@ -372,7 +371,7 @@ def learned_rewards(run: Run) -> np.ndarray:
     run.close()
     if hasattr(loop, "rollout"):
         return loop.rollout.reward
-    replay = (loop.memory if isinstance(loop.memory, ReplayMemory) else loop.data.memory).replay
+    replay = (loop.data if hasattr(loop, "data") else loop).memory.replay
     return replay.gather(np.arange(len(replay)), gamma=1.0).reward
 
 

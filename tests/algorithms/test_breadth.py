@@ -210,7 +210,7 @@ class NoisyNetwork(torch.nn.Module):
 
 
 def test_acting_and_evaluation_leave_dropout_and_batch_statistics_alone() -> None:
-    run = build(tiny_config("ppo", model="tests.test_breadth:NoisyNetwork"))
+    run = build(tiny_config("ppo", model="test_breadth:NoisyNetwork"))
     run.start()
     run.advance()
     before = {name: tensor.clone() for name, tensor in run.algorithm.policy.policy_state().items()}
@@ -250,7 +250,7 @@ def test_a_network_whose_outputs_do_not_fit_the_actions_is_refused(name: str, ga
     with pytest.raises(
         UserError, match=rf"policy parameters \[B, 3\] and values \[B\]; for a batch of 2 it returned {gave}"
     ):
-        build(tiny_config("ppo", model=f"tests.test_breadth:{name}"))
+        build(tiny_config("ppo", model=f"test_breadth:{name}"))
 
 
 def test_a_rollout_of_nothing_but_resets_is_no_update() -> None:
