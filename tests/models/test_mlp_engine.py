@@ -151,6 +151,37 @@ def test_the_fast_tanh_is_tanh() -> None:
     np.testing.assert_allclose(ours, np.tanh(x.astype(np.float64)), atol=6e-7)
 
 
+def test_observations_in_columns_need_no_second_kernel() -> None:
+    network, flat = _network(KINDS["discrete"], "tanh")
+    compiled = CompiledActing(network, flat.data, KINDS["discrete"])
+    obs = np.random.default_rng(2).normal(size=(6, 5)).astype(np.float32)
+    params, value = compiled.outputs(obs)
+    kernels = len(acting.mlp_rows.signatures)  # type: ignore[attr-defined]
+    for rows in (np.asfortranarray(obs), np.repeat(obs, 2, axis=1)[:, ::2]):
+        assert not rows.flags.c_contiguous
+        again = compiled.outputs(rows)
+        np.testing.assert_array_equal(again[0], params)
+        np.testing.assert_array_equal(again[1], value)
+    assert len(acting.mlp_rows.signatures) == kernels  # type: ignore[attr-defined]
+
+
+def test_rows_of_another_width_are_refused() -> None:
+    network, flat = _network(KINDS["discrete"], "tanh")
+    compiled = CompiledActing(network, flat.data, KINDS["discrete"])
+    with pytest.raises(ValueError, match="not as wide as the inputs"):
+        compiled.outputs(np.zeros((2, 4), np.float32))
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_logit_that_is_nan_shows_in_the_log_probability(place: int) -> None:
+    logits = np.array([[0.5, 2.0, -1.0]], np.float32)
+    logits[0, place] = np.nan
+    assert np.isnan(acting.highest(logits[0]))
+    action, log_prob = acting.sample_categorical(logits, np.array([3]), np.array([[0.9]]))
+    assert action.tolist() == [[0]]
+    assert np.isnan(log_prob).all()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_paths_draw_from_the_same_distribution(kind: str) -> None:
     """The same stream gives the same actions and log-probabilities through the kernel and through torch."""

@@ -21,12 +21,8 @@ from rl_training.ops.distributions import (
     gaussian_log_prob,
     squashed_log_prob,
 )
-from rl_training.ops.kernels.likelihood import (
-    gaussian_likelihood,
-    gaussian_likelihood_backward,
-    squashed_likelihood,
-    squashed_likelihood_backward,
-)
+from rl_training.ops.kernels.heads import gaussian_backward, gaussian_forward
+from rl_training.ops.kernels.likelihood import squashed_likelihood, squashed_likelihood_backward
 from rl_training.ops.policy import effective_share
 
 FORMS = pytest.mark.parametrize("form", ["kernel", "torch"])
@@ -46,8 +42,8 @@ def gaussian(form: str, mean: Any, log_std: Any, action: Any) -> np.ndarray:
     arrays = [np.asarray(array, np.float32) for array in (mean, log_std, action)]
     if form == "torch":
         return gaussian_log_prob(*map(torch.from_numpy, arrays)).numpy()
-    found = np.full(len(arrays[0]), np.nan, np.float32)
-    gaussian_likelihood(*arrays, found)
+    found, entropy = np.full((2, len(arrays[0])), np.nan, np.float32)
+    gaussian_forward(arrays[0], arrays[1], arrays[2].astype(np.float64), found, entropy)
     return found
 
 
@@ -157,8 +153,8 @@ def test_the_closed_form_gradient_of_the_gaussian_density_is_autograds() -> None
     leaves = [torch.from_numpy(array.astype(np.float64)).requires_grad_() for array in (mean, log_std)]
     log_prob = gaussian_log_prob(*leaves, torch.from_numpy(action).double())
     (log_prob * torch.from_numpy(d_log_prob)).sum().backward()
-    d_mean, d_log_std = np.full_like(mean, np.nan), np.full_like(log_std, np.nan)
-    gaussian_likelihood_backward(mean, log_std, action, d_log_prob, d_mean, d_log_std)
+    d_mean, d_log_std = mean.copy(), np.full_like(log_std, np.nan)
+    gaussian_backward(d_mean, log_std, action.astype(np.float64), d_log_prob, 0.0, d_log_std)
     for found, leaf in zip((d_mean, d_log_std), leaves, strict=True):
         assert leaf.grad is not None
         np.testing.assert_allclose(found, leaf.grad.numpy(), rtol=1e-4, atol=1e-5)

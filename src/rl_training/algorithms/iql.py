@@ -18,7 +18,7 @@ from rl_training.algorithms.parts.networks import EnsembleModelConfig, Networks,
 from rl_training.algorithms.parts.policies import LOG_STD_RANGE, ClippedGaussianPolicy, GaussianNetwork, NoisyPolicy
 from rl_training.models.mlp_iql import MLPIQLModel
 from rl_training.ops.distributions import gaussian_log_prob
-from rl_training.ops.kernels.likelihood import gaussian_likelihood, gaussian_likelihood_backward
+from rl_training.ops.kernels.heads import gaussian_backward, gaussian_forward
 from rl_training.ops.policy import effective_share
 from rl_training.ops.value import expectile_loss, td_target
 from rl_training.types import Array, Capabilities, Metrics
@@ -88,9 +88,10 @@ class GaussianLikelihood:
         log_std, grad = self._network.log_std.detach().numpy(), self._network.log_std.grad
         assert grad is not None
         mean = np.tanh(outputs)
-        log_prob, d_mean = np.empty(len(mean), np.float32), np.empty_like(mean)
-        gaussian_likelihood(mean, log_std, action, log_prob)
-        gaussian_likelihood_backward(mean, log_std, action, weight / -len(mean), d_mean, grad.numpy())
+        log_prob, entropy = np.empty((2, len(mean)), np.float32)
+        precise, d_mean = action.astype(np.float64), mean.copy()
+        gaussian_forward(mean, log_std, precise, log_prob, entropy)
+        gaussian_backward(d_mean, log_std, precise, weight / -len(mean), 0.0, grad.numpy())
         return d_mean * (1.0 - mean * mean), log_prob
 
     def costs(self, log_prob: Array, action: Array) -> Array:

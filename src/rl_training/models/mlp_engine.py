@@ -46,22 +46,19 @@ def _add_and_rectify(output: Array, biases: Array) -> None:
 
 
 @jit
-def _tanh_backward(output: Array, d_output: Array) -> None:
-    h, d = output.reshape(-1), d_output.reshape(-1)
+def _tanh_backward(h: Array, d: Array) -> None:
     for i in range(h.size):
         d[i] *= np.float32(1.0) - h[i] * h[i]
 
 
 @jit
-def _relu_backward(output: Array, d_output: Array) -> None:
-    h, d = output.reshape(-1), d_output.reshape(-1)
+def _relu_backward(h: Array, d: Array) -> None:
     for i in range(h.size):
         d[i] = d[i] if h[i] > 0.0 else np.float32(0.0)
 
 
 @jit
-def _silu_backward(output: Array, gates: Array, d_output: Array) -> None:
-    h, gate, d = output.reshape(-1), gates.reshape(-1), d_output.reshape(-1)
+def _silu_backward(h: Array, gate: Array, d: Array) -> None:
     for i in range(h.size):
         d[i] *= gate[i] + h[i] * (np.float32(1.0) - gate[i])
 
@@ -186,13 +183,14 @@ class MLPEngine:
             out *= gate
 
     def _through_activation(self, layer: int, d_output: Array) -> None:
-        output = self._outputs.arrays[layer]
+        # As vectors: a kernel is compiled once for each number of axes.
+        h, d = self._outputs.arrays[layer].reshape(-1), d_output.reshape(-1)
         if self.kind == acting.TANH:
-            _tanh_backward(output, d_output)
+            _tanh_backward(h, d)
         elif self.kind == acting.RELU:
-            _relu_backward(output, d_output)
+            _relu_backward(h, d)
         else:
-            _silu_backward(output, self._gates.arrays[layer], d_output)
+            _silu_backward(h, self._gates.arrays[layer].reshape(-1), d)
 
 
 class ActingMLP:
@@ -212,7 +210,9 @@ class ActingMLP:
         """`[B, in]` to `[B, out]`."""
         if self._engine is not None:
             return self._engine.forward(x)
-        out: Array = acting.mlp_rows(self._flat, self._offsets, self._sizes, self._kind, x)
+        # Some environments give their observations column by column, for which the kernel would be compiled again.
+        rows = np.ascontiguousarray(x, np.float32)
+        out: Array = acting.mlp_rows(self._flat, self._offsets, self._sizes, self._kind, rows)
         return out
 
 

@@ -11,8 +11,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def jit(function: F) -> F:
-    """Compile on first call, cached on disk where some folder is writable."""
+    """Compile on first call, cached on disk where some folder is writable.
+
+    A division by zero is inf or nan, as in NumPy: a check at every division would keep loops from being vectorised.
+    """
     try:
-        return numba.njit(cache=True)(function)  # type: ignore[no-any-return]
+        return numba.njit(cache=True, error_model="numpy")(function)  # type: ignore[no-any-return]
     except RuntimeError:  # numba found no folder that it may write its cache to
-        return numba.njit(function)  # type: ignore[no-any-return]
+        return numba.njit(error_model="numpy")(function)  # type: ignore[no-any-return]

@@ -13,43 +13,48 @@ TANH, RELU, SILU = 0, 1, 2
 
 
 @jit
-def activate(x: Array, kind: int) -> None:
-    """In place, on a vector. tanh is a rational function within 5e-7 of it (fitted on [-7.8, 7.8]): it vectorises."""
+def rational_tanh(x: Array) -> None:
+    """In place, on a vector: a rational function within 5e-7 of tanh (fitted on [-7.8, 7.8]), which vectorises."""
     one = np.float32(1.0)
+    for i in range(x.size):
+        v = min(max(x[i], np.float32(-7.8)), np.float32(7.8))
+        z = v * v
+        above = np.float32(1.56275948e-08) * z + np.float32(2.21519677e-05)
+        above = (above * z + np.float32(3.58635844e-03)) * z + np.float32(0.134567117)
+        below = np.float32(8.67550965e-07) * z + np.float32(3.43598616e-04)
+        below = (below * z + np.float32(2.62199011e-02)) * z + np.float32(0.467900403)
+        x[i] = v * (above * z + one) / (below * z + one)
+
+
+@jit
+def activate(x: Array, kind: int) -> None:
+    """In place, on a vector."""
     if kind == TANH:
-        for i in range(x.size):
-            v = min(max(x[i], np.float32(-7.8)), np.float32(7.8))
-            z = v * v
-            above = np.float32(1.56275948e-08) * z + np.float32(2.21519677e-05)
-            above = (above * z + np.float32(3.58635844e-03)) * z + np.float32(0.134567117)
-            below = np.float32(8.67550965e-07) * z + np.float32(3.43598616e-04)
-            below = (below * z + np.float32(2.62199011e-02)) * z + np.float32(0.467900403)
-            x[i] = v * (above * z + one) / (below * z + one)
+        rational_tanh(x)
     elif kind == RELU:
         for i in range(x.size):
             x[i] = max(x[i], np.float32(0.0))
     else:
         for i in range(x.size):
-            x[i] = x[i] / (one + np.float32(math.exp(-x[i])))
+            x[i] = x[i] / (np.float32(1.0) + np.float32(math.exp(-x[i])))
 
 
 @jit
 def _dense(weights: Array, biases: Array, x: Array, out: Array, columns: Array) -> None:
     """`out = x @ weights.T + biases` for a multiple of four rows; `columns` is scratch for the transposed weights.
 
-    Four rows share every weight that is loaded, and the inner loop runs along memory, so that it vectorises.
+    `weights` is a vector, output by output. Four rows share every weight that is loaded, and the inner loop runs along
+    memory, so that it vectorises.
     """
-    outputs, inputs = weights.shape
+    inputs, outputs = x.shape[1], out.shape[1]
     for i in range(inputs):
         for o in range(outputs):
-            columns[i * outputs + o] = weights[o, i]
+            columns[i * outputs + o] = weights[o * inputs + i]
+    for row in range(x.shape[0]):
+        for o in range(outputs):
+            out[row, o] = biases[o]
     for row in range(0, x.shape[0], 4):
         h0, h1, h2, h3 = out[row], out[row + 1], out[row + 2], out[row + 3]
-        for o in range(outputs):
-            h0[o] = biases[o]
-            h1[o] = biases[o]
-            h2[o] = biases[o]
-            h3[o] = biases[o]
         for i in range(inputs):
             column = columns[i * outputs : (i + 1) * outputs]
             x0, x1, x2, x3 = x[row, i], x[row + 1, i], x[row + 2, i], x[row + 3, i]
@@ -69,20 +74,31 @@ def mlp_rows(flat: Array, offsets: Array, sizes: Array, kind: int, x: Array) -> 
     activation.
     """
     rows, layers = x.shape[0], sizes.size - 1
+    if x.shape[1] != sizes[0]:
+        raise ValueError("the rows are not as wide as the inputs of the first layer")
     padded = (rows + 3) // 4 * 4
-    here = np.zeros((padded, sizes[0]), np.float32)
-    here[:rows] = x
-    columns = np.empty((sizes[:-1] * sizes[1:]).max(), np.float32)
+    here = np.empty((padded, sizes[0]), np.float32)
+    for b in range(padded):
+        for i in range(sizes[0]):
+            here[b, i] = x[b, i] if b < rows else np.float32(0.0)
     for layer in range(layers):
-        inputs, outputs = sizes[layer], sizes[layer + 1]
-        weights = flat[offsets[layer, 0] : offsets[layer, 0] + inputs * outputs].reshape(outputs, inputs)
-        biases = flat[offsets[layer, 1] : offsets[layer, 1] + outputs]
-        there = np.empty((padded, outputs), np.float32)
-        _dense(weights, biases, here, there, columns)
+        outputs = sizes[layer + 1]
+        there, columns = np.empty((padded, outputs), np.float32), np.empty(sizes[layer] * outputs, np.float32)
+        _dense(flat[offsets[layer, 0] :], flat[offsets[layer, 1] :], here, there, columns)
         if layer < layers - 1:
             activate(there.reshape(-1), kind)
         here = there
     return here[:rows]
+
+
+@jit
+def highest(row: Array) -> float:
+    """The largest number of a vector, or nan if it holds one: `row.max()` takes much longer to compile."""
+    largest: float = row[0]
+    for a in range(1, row.size):
+        if row[a] > largest or math.isnan(row[a]):
+            largest = row[a]
+    return largest
 
 
 @jit
@@ -93,18 +109,19 @@ def sample_categorical(logits: Array, counts: Array, uniform: Array) -> tuple[Ar
     """
     rows = logits.shape[0]
     action = np.empty((rows, counts.size), np.int64)
-    log_prob = np.zeros(rows, np.float32)
+    log_prob = np.empty(rows, np.float32)
     for b in range(rows):
+        log_prob[b] = 0.0
         start = 0
         for k in range(counts.size):
             row = logits[b, start : start + counts[k]]
-            highest = row.max()
+            shift = highest(row)
             total = 0.0
             for a in range(row.size):
-                total += math.exp(row[a] - highest)
+                total += math.exp(row[a] - shift)
             threshold, reached, chosen = uniform[b, k] * total, 0.0, 0
             for a in range(row.size):
-                weight = math.exp(row[a] - highest)
+                weight = math.exp(row[a] - shift)
                 # A choice without any probability is never the one at which the sum passes the threshold.
                 if weight > 0.0:
                     chosen = a
@@ -112,7 +129,7 @@ def sample_categorical(logits: Array, counts: Array, uniform: Array) -> tuple[Ar
                     if reached > threshold:
                         break
             action[b, k] = chosen
-            log_prob[b] += row[chosen] - highest - math.log(total)
+            log_prob[b] += row[chosen] - shift - math.log(total)
             start += counts[k]
     return action, log_prob
 

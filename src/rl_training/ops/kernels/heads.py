@@ -7,20 +7,20 @@ import math
 
 import numpy as np
 
+from rl_training.ops.distributions import LOG_SQRT_2PI
 from rl_training.ops.kernels import jit
+from rl_training.ops.kernels.acting import highest
 from rl_training.types import Array
-
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @jit
 def _log_total(logits: Array) -> float:
     """log(sum(exp(logits)))"""
-    highest = logits.max()
+    shift = highest(logits)
     total = 0.0
     for a in range(logits.size):
-        total += math.exp(logits[a] - highest)
-    log_total: float = highest + math.log(total)
+        total += math.exp(logits[a] - shift)
+    log_total: float = shift + math.log(total)
     return log_total
 
 
@@ -131,15 +131,18 @@ def gaussian_clone(
 
 @jit
 def gaussian_forward(mean: Array, log_std: Array, action: Array, log_prob: Array, entropy: Array) -> None:
-    """Log-probabilities and entropies `[B]` of `action` under means `[B, D]` and log deviations `[D]`."""
+    """Log-probabilities and entropies `[B]` of `action` under means `[B, D]` and log deviations `[D]`.
+
+    The distance of an action from its mean has the precision of `action`: float64 loses no digits where it is small.
+    """
     bonus = 0.0
     for d in range(log_std.size):
-        bonus += log_std[d] + 0.5 + _HALF_LOG_2PI
+        bonus += log_std[d] + 0.5 + LOG_SQRT_2PI
     for b in range(mean.shape[0]):
         total = 0.0
         for d in range(mean.shape[1]):
             noise = (action[b, d] - mean[b, d]) * math.exp(-log_std[d])
-            total -= 0.5 * noise * noise + log_std[d] + _HALF_LOG_2PI
+            total -= 0.5 * noise * noise + log_std[d] + LOG_SQRT_2PI
         log_prob[b] = total
         entropy[b] = bonus
 
@@ -177,7 +180,7 @@ def gaussian_kl(old_mean: Array, old_log_std: Array, mean: Array, log_std: Array
 @jit
 def ppo_policy_gradient(
     log_prob: Array, old_log_prob: Array, advantage: Array, clip: float, d_log_prob: Array
-) -> Array:
+) -> tuple[float, float, float]:
     """The clipped surrogate's gradient; gives its loss, the approximate KL and the share of clipped samples."""
     count = log_prob.size
     loss = kl = clipped = 0.0
@@ -192,7 +195,7 @@ def ppo_policy_gradient(
             clipped += 1.0
         # Where the bounded term is the smaller one, the ratio is outside the interval and nothing pulls on it.
         d_log_prob[b] = -plain / count if plain <= bounded else 0.0
-    return np.array([loss / count, kl / count, clipped / count])
+    return loss / count, kl / count, clipped / count
 
 
 @jit
@@ -248,13 +251,16 @@ def clipped_value_gradient(
 def standardize_kernel(advantage: Array, out: Array) -> None:
     """Zero mean and unit deviation; a single sample is left as it is."""
     count = advantage.size
+    if count == 1:
+        out[0] = advantage[0]
+        return
     mean = 0.0
     for b in range(count):
         mean += advantage[b]
     mean /= count
     squares = 0.0
     for b in range(count):
-        squares += (advantage[b] - mean) ** 2
-    scale = 1.0 / (math.sqrt(squares / (count - 1)) + 1e-8) if count > 1 else 1.0
+        squares += (advantage[b] - mean) * (advantage[b] - mean)
+    scale = 1.0 / (math.sqrt(squares / (count - 1)) + 1e-8)
     for b in range(count):
-        out[b] = (advantage[b] - mean) * scale if count > 1 else advantage[b]
+        out[b] = (advantage[b] - mean) * scale

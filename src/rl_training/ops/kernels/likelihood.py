@@ -1,4 +1,4 @@
-"""Log-densities of given actions with closed-form gradients; `rl_training.ops.distributions` has the torch forms."""
+"""Log-densities of given squashed actions, with closed-form gradients; `ops.distributions` has the torch form."""
 
 from __future__ import annotations
 
@@ -40,31 +40,3 @@ def squashed_likelihood_backward(params: Array, raw: Array, d_log_prob: Array, d
             z = (np.float64(raw[b, a]) - params[b, a]) * precision
             d_params[b, a] = d_log_prob[b] * z * precision
             d_params[b, size + a] = d_log_prob[b] * (z * z - 1.0) if inside else 0.0
-
-
-@jit
-def gaussian_likelihood(mean: Array, log_std: Array, action: Array, log_prob: Array) -> None:
-    """Write the log-densities `[B]` of actions `[B, A]` of a Gaussian whose deviations are the same everywhere."""
-    count, size = mean.shape
-    for b in range(count):
-        total = 0.0
-        for a in range(size):
-            z = (np.float64(action[b, a]) - mean[b, a]) * math.exp(-log_std[a])
-            total -= 0.5 * z * z + log_std[a] + LOG_SQRT_2PI
-        log_prob[b] = total
-
-
-@jit
-def gaussian_likelihood_backward(
-    mean: Array, log_std: Array, action: Array, d_log_prob: Array, d_mean: Array, d_log_std: Array
-) -> None:
-    """Write the gradients of the means and of the log deviations `[A]`, given that of the log-densities `[B]`."""
-    count, size = mean.shape
-    for a in range(size):
-        precision = math.exp(-log_std[a])
-        total = 0.0
-        for b in range(count):
-            z = (np.float64(action[b, a]) - mean[b, a]) * precision
-            d_mean[b, a] = d_log_prob[b] * z * precision
-            total += d_log_prob[b] * (z * z - 1.0)
-        d_log_std[a] = total

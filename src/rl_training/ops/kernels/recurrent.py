@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rl_training.ops.kernels import jit
-from rl_training.ops.kernels.acting import TANH, activate
+from rl_training.ops.kernels.acting import rational_tanh
 from rl_training.types import Array
 
 _ONE, _HALF = np.float32(1.0), np.float32(0.5)
@@ -16,7 +16,7 @@ def _logistic(x: Array) -> None:
     """In place, on a vector, by way of a tanh that vectorises."""
     for k in range(x.size):
         x[k] *= _HALF
-    activate(x, TANH)
+    rational_tanh(x)
     for k in range(x.size):
         x[k] = _HALF * x[k] + _HALF
 
@@ -33,12 +33,12 @@ def lstm_forward(gates: Array, recurrent: Array, cell: Array, squashed: Array, h
         for k in range(row.size):
             row[k] += said[k]
         _logistic(row[: 2 * size])
-        activate(row[2 * size : 3 * size], TANH)
+        rational_tanh(row[2 * size : 3 * size])
         _logistic(row[3 * size :])
         for k in range(size):
             cell[b, k] = row[size + k] * cell[b, k] + row[k] * row[2 * size + k]
             squashed[b, k] = cell[b, k]
-        activate(squashed[b], TANH)
+        rational_tanh(squashed[b])
         for k in range(size):
             hidden[b, k] = row[3 * size + k] * squashed[b, k]
 
@@ -81,7 +81,7 @@ def gru_forward(gates: Array, recurrent: Array, bias: Array, inner: Array, hidde
         for k in range(size):
             inner[b, k] = said[2 * size + k] + bias[2 * size + k]
             row[2 * size + k] += row[k] * inner[b, k]
-        activate(row[2 * size :], TANH)
+        rational_tanh(row[2 * size :])
         for k in range(size):
             new = row[2 * size + k]
             hidden[b, k] = new + row[size + k] * (hidden[b, k] - new)

@@ -22,8 +22,9 @@ def new_tree(capacity: int) -> Array:
 def set_leaves(tree: Array, index: Array, priority: Array) -> None:
     """Set some leaves (the last one counts where a leaf is named twice), then the sums above them."""
     size = tree.size // 2
-    nodes = index + size
+    nodes = np.empty(index.size, np.int64)
     for i in range(nodes.size):
+        nodes[i] = index[i] + size
         tree[nodes[i]] = priority[i]
     while size > 1:
         for i in range(nodes.size):
@@ -47,8 +48,9 @@ def find_leaves(tree: Array, value: Array) -> Array:
     Rounding can carry a value past the sum of a subtree. The descent therefore turns right only if there is something,
     and ends at a leaf that is not 0, provided that the total is not.
     """
-    left_of = value.copy()
-    nodes = np.ones(value.size, np.int64)
+    left_of, nodes = np.empty(value.size), np.empty(value.size, np.int64)
+    for i in range(nodes.size):
+        left_of[i], nodes[i] = value[i], 1
     size = tree.size // 2
     while size > 1:
         for i in range(nodes.size):
@@ -59,4 +61,6 @@ def find_leaves(tree: Array, value: Array) -> Array:
                 left_of[i] -= tree[left]
                 nodes[i] = left + 1
         size //= 2
-    return nodes - tree.size // 2
+    for i in range(nodes.size):
+        nodes[i] -= tree.size // 2
+    return nodes

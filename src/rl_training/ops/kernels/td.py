@@ -32,8 +32,9 @@ def huber_gradient(
     """
     count = target.size
     loss = total = 0.0
-    d_values[:] = 0.0
     for b in range(count):
+        for a in range(values.shape[1]):
+            d_values[b, a] = 0.0
         chosen = np.float64(values[b, action[b]])
         error = chosen - target[b]
         size = abs(error)

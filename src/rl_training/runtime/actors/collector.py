@@ -81,7 +81,7 @@ class Collector:
         else:  # such a vector environment may have a single generator, and takes one seed
             self._raw = self.envs.reset(seed=int(self._new_seeds()[0]))[0]
             self.obs = self._observed(self._raw)
-        self._check(np.zeros(self.num_envs), self.obs)
+        self._check(np.zeros(self.num_envs, np.float32), self.obs)
 
     def take_lost(self) -> Array | None:
         """Return `lost` and clear it."""
@@ -140,7 +140,8 @@ class Collector:
 
     def _check(self, reward: Array, obs: Array) -> None:
         numbers = self._unpack.floats(obs) if self._has_numbers else reward
-        if all_finite(reward) and all_finite(numbers):
+        # As a vector, whatever its axes and their order: a kernel is compiled once for each kind of array.
+        if all_finite(reward) and all_finite(numbers.ravel("K")):
             return
         for name, array in (("reward", reward), ("observation", numbers)):
             bad = np.argwhere(~np.isfinite(np.asarray(array, np.float64)))
