@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 from rl_training import Agent
-from rl_training.testing import check_deterministic, check_evaluation_is_invisible, check_resumes
+from rl_training.testing import (
+    check_deterministic,
+    check_evaluation_is_invisible,
+    check_policy_stands_alone,
+    check_resumes,
+)
 from rl_training.types import Array
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "recurrent_dqn.py"
@@ -65,7 +70,9 @@ def test_states_that_were_computed_again_are_written_back() -> None:
     assert stored.shape == (3, 64, 16)
 
 
-@pytest.mark.parametrize("check", [check_resumes, check_deterministic, check_evaluation_is_invisible])
+@pytest.mark.parametrize(
+    "check", [check_resumes, check_deterministic, check_evaluation_is_invisible, check_policy_stands_alone]
+)
 def test_the_contract_holds(check: Any) -> None:
     check(SPEC, hidden_sizes=[8])
 

@@ -1,8 +1,8 @@
 """Explicit forward and backward of MLPs on the flat buffer: the fast path of small networks on a CPU.
 
 Autograd spends most of a small network's time on bookkeeping. Here the layers are NumPy views of the parameters and
-of their gradients, every intermediate lives in an array that is made once, and the loss says its own gradient.
-A test holds every path equal to autograd.
+of their gradients, every intermediate result has an array that is allocated once, and the loss provides its own
+gradient. A test checks every path against autograd.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rl_training.models.torso import MLP
 from rl_training.ops.kernels import acting, jit
 from rl_training.types import Array
 
-# A layer of more weights than this costs the compiled call more than BLAS takes for it, even on one row.
+# For a layer with more weights than this, BLAS is faster than the compiled call, even on one row.
 _WIDE = 8192
 
 KINDS: dict[type[nn.Module], int] = {nn.Tanh: acting.TANH, nn.ReLU: acting.RELU, nn.SiLU: acting.SILU}
 
 
 def multiply(a: Array, b: Array, out: Array) -> None:
-    """`out = a @ b`: by NumPy on one thread, where it costs least; by torch on several, whose threads wait for less."""
+    """`out = a @ b`: by NumPy on one thread, where it has the least overhead; by torch on several threads."""
     if torch.get_num_threads() == 1:
         np.matmul(a, b, out=out)
     else:
@@ -36,7 +36,7 @@ def multiply(a: Array, b: Array, out: Array) -> None:
 
 @jit
 def _add_and_rectify(output: Array, biases: Array) -> None:
-    """Add biases `[members, 1, width]` to `[members, rows, width]` and cut off what is below 0, in one pass."""
+    """Add biases `[members, 1, width]` to `[members, rows, width]` and apply ReLU, in one pass."""
     for member in range(output.shape[0]):
         bias = biases[member, 0]
         for row in range(output.shape[1]):
@@ -64,7 +64,7 @@ def _silu_backward(h: Array, gate: Array, d: Array) -> None:
 
 
 class Workspace:
-    """Contiguous arrays `[*stack, rows, width]` that are views of memory which only ever grows."""
+    """Contiguous arrays `[*stack, rows, width]`, views of buffers that only grow."""
 
     def __init__(self, stack: tuple[int, ...], widths: Sequence[int]) -> None:
         self._stack = stack
@@ -86,17 +86,17 @@ class Workspace:
 
 
 class MLPEngine:
-    """One MLP, or a stack of equal ones where the parameters have a leading axis: `[..., out, in]` and `[..., out]`.
+    """One MLP, or a stack of equal ones whose parameters have a leading axis: `[..., out, in]` and `[..., out]`.
 
-    `forward` takes `[..., N, in]`, or `[N, in]` for all members of a stack alike. `backward` takes the gradient of what
-    `forward` gave and overwrites the gradients of the parameters; `input_gradient` and `tangent` leave these alone.
-    What they give is only valid until the next call.
+    `forward` takes `[..., N, in]`, or `[N, in]` for all members of a stack. `backward` takes the gradient of the latest
+    outputs and overwrites the gradients of the parameters; `input_gradient` and `tangent` do not change these. Returned
+    arrays are only valid until the next call.
     """
 
     def __init__(
         self, layers: Sequence[tuple[Array, Array]], kind: int, gradients: Sequence[tuple[Array, Array]] = ()
     ) -> None:
-        """Weights and biases of every layer, and the arrays that take their gradients if it is to be trained."""
+        """Weights and biases of every layer, and the arrays for their gradients if the MLP is trained."""
         self.weights = [weight for weight, _ in layers]
         self.biases = [bias[..., None, :] for _, bias in layers]
         self.d_weights = [weight for weight, _ in gradients]
@@ -107,7 +107,7 @@ class MLPEngine:
         self._stacked_biases = [bias.reshape(*self._flat_stack, 1, -1) for bias in self.biases]
         self._outputs = Workspace(stack, widths)
         self._gradients = Workspace(stack, widths[:-1])
-        # silu(z) = z * gate(z): its derivative cannot be told from its output alone.
+        # silu(z) = z * gate(z): its derivative cannot be computed from its output only.
         self._gates = Workspace(stack, widths[:-1] if kind == acting.SILU else [])
         self._tangents, self._carried = Workspace(stack, widths), Workspace(stack, widths[1:])
         self._x: Array = np.zeros(0)
@@ -145,7 +145,7 @@ class MLPEngine:
         return d_input
 
     def tangent(self, direction: Sequence[tuple[Array, Array]]) -> Array:
-        """The derivative of what `forward` gave where weights and biases move in a direction: forward-mode."""
+        """The derivative of the latest outputs along a direction of weights and biases (forward mode)."""
         for workspace in (self._tangents, self._carried):
             workspace.resize(self._outputs.rows)
         x, moving = self._x, None
@@ -163,7 +163,7 @@ class MLPEngine:
         return out
 
     def _through_layer(self, layer: int, d_output: Array) -> Array:
-        """From the gradient of a layer's output to that of the output of the layer before."""
+        """The gradient of the previous layer's output, from that of a layer's output."""
         d_inputs, weights = self._gradients.arrays[layer - 1], self.weights[layer]
         if weights.shape[-2] == 1:  # an outer product, for which a matrix product is slow
             np.multiply(d_output, weights, out=d_inputs)
@@ -194,10 +194,10 @@ class MLPEngine:
 
 
 class ActingMLP:
-    """An MLP on a few rows: small ones through one compiled call that reads the flat buffer, wide ones through BLAS."""
+    """An MLP on a few rows: a small one by one compiled call that reads the flat buffer, a wide one by BLAS."""
 
     def __init__(self, layers: Sequence[nn.Linear], flat: Tensor, kind: int) -> None:
-        """`flat` is the buffer of which the layers' parameters are views."""
+        """`flat` is the buffer that the layers' parameters are views of."""
         self._flat = flat.numpy()
         self._kind = kind
         self._sizes = np.array([layers[0].in_features, *(layer.out_features for layer in layers)])
@@ -210,7 +210,7 @@ class ActingMLP:
         """`[B, in]` to `[B, out]`."""
         if self._engine is not None:
             return self._engine.forward(x)
-        # Some environments give their observations column by column, for which the kernel would be compiled again.
+        # Some environments return observations in column order, for which the kernel would be compiled again.
         rows = np.ascontiguousarray(x, np.float32)
         out: Array = acting.mlp_rows(self._flat, self._offsets, self._sizes, self._kind, rows)
         return out
@@ -222,22 +222,22 @@ def linears(torso: MLP, head: nn.Linear) -> list[nn.Linear]:
 
 
 def kind_of(torso: MLP) -> int:
-    """The activation between layers, as the kernels know it."""
+    """The kernels' number of the activation between layers."""
     return next((KINDS[type(layer)] for layer in torso if type(layer) in KINDS), acting.TANH)
 
 
 def views_of(layers: Sequence[nn.Linear]) -> list[tuple[Array, Array]]:
-    """Weights and biases."""
+    """Weights and biases of layers, as views."""
     return [(layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in layers]
 
 
 def gradients_of(layers: Sequence[nn.Linear]) -> list[tuple[Array, Array]]:
-    """The arrays that take the gradients of weights and biases."""
+    """The arrays of the gradients of weights and biases."""
     return [(gradient_of(layer.weight), gradient_of(layer.bias)) for layer in layers]
 
 
 def covered(module: nn.Module) -> bool:
-    """Whether the engine can compute all of a network: MLPs of float32 weights on a CPU, of a known activation."""
+    """Whether the engine can compute a whole network: MLPs with float32 weights on a CPU and a known activation."""
     floats = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in module.parameters())
     leaves = [part for part in module.modules() if not list(part.children())]
     return floats and all(isinstance(leaf, (nn.Linear, nn.ParameterList, MLP, *KINDS)) for leaf in leaves)
@@ -250,7 +250,7 @@ def network_engine(network: MLPNetwork, *, trained: bool) -> MLPEngine:
 
 
 def acting_engine(network: MLPNetwork, flat: Tensor) -> ActingMLP:
-    """The same network on a few rows."""
+    """A network without an encoder, for a few rows."""
     return ActingMLP(linears(network.torso, network.head), flat, kind_of(network.torso))
 
 
@@ -265,6 +265,6 @@ def stacked_engine(stack: StackedMLP, *, trained: bool, members: slice = slice(N
 
 
 def gradient_of(parameter: Tensor) -> Array:
-    """The array that takes the gradient of a parameter."""
+    """The array of a parameter's gradient."""
     assert parameter.grad is not None
     return parameter.grad.numpy()

@@ -27,6 +27,7 @@ from rl_training.runtime.actors.actor import Steps
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rl_training.runtime.clock import WALL_CLOCK
 from rl_training.runtime.train import Run, build, build_policy
+from rl_training.runtime.trees import to_tensors
 from rl_training.testing.tiny import TinyEnv
 from rl_training.types import Array, UserError
 
@@ -271,7 +272,8 @@ def _check_records(algo: str, policy: Policy, rows: Array) -> None:
         assert all(len(array) == len(rows) for array in act.records.values()), f"{algo}: records of {len(rows)} rows"
         if policy.recurrent:
             begun = policy.begin_episodes(act.carry, np.ones(len(rows), np.bool_))
-            same = not differences(begun, policy.initial_carry(len(rows)))
+            # As tensors, which are compared by value: -0 is 0.
+            same = not differences(to_tensors(begun), to_tensors(policy.initial_carry(len(rows))))
             assert same, f"{algo}: where episodes begin, begin_episodes must return what initial_carry returns"
 
 

@@ -1,4 +1,4 @@
-"""Small networks on a few rows: what acting costs when it is one compiled call instead of thirty dispatched ones."""
+"""Small networks on a few rows: acting by one compiled call instead of about thirty dispatched operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TANH, RELU, SILU = 0, 1, 2
 
 @jit
 def rational_tanh(x: Array) -> None:
-    """In place, on a vector: a rational function within 5e-7 of tanh (fitted on [-7.8, 7.8]), which vectorises."""
+    """tanh, in place on a vector: a rational function within 5e-7 of it (fitted on [-7.8, 7.8]), which vectorises."""
     one = np.float32(1.0)
     for i in range(x.size):
         v = min(max(x[i], np.float32(-7.8)), np.float32(7.8))
@@ -28,7 +28,7 @@ def rational_tanh(x: Array) -> None:
 
 @jit
 def activate(x: Array, kind: int) -> None:
-    """In place, on a vector."""
+    """Apply an activation in place, on a vector."""
     if kind == TANH:
         rational_tanh(x)
     elif kind == RELU:
@@ -68,7 +68,7 @@ def _dense(weights: Array, biases: Array, x: Array, out: Array, columns: Array) 
 
 @jit
 def mlp_rows(flat: Array, offsets: Array, sizes: Array, kind: int, x: Array) -> Array:
-    """The outputs `[B, sizes[-1]]` of an MLP for rows `x`, read from the flat buffer as it is now.
+    """The outputs `[B, sizes[-1]]` of an MLP for rows `x`, with the current weights in the flat buffer.
 
     Layer l has its weights `[out, in]` at `offsets[l, 0]` and its biases at `offsets[l, 1]`; the last layer has no
     activation.
@@ -122,7 +122,7 @@ def sample_categorical(logits: Array, counts: Array, uniform: Array) -> tuple[Ar
             threshold, reached, chosen = uniform[b, k] * total, 0.0, 0
             for a in range(row.size):
                 weight = math.exp(row[a] - shift)
-                # A choice without any probability is never the one at which the sum passes the threshold.
+                # A choice with probability 0 is never drawn.
                 if weight > 0.0:
                     chosen = a
                     reached += weight

@@ -1,5 +1,5 @@
-"""Losses with closed-form gradients, in two halves: what a loss wants of log-probabilities, entropies and values, and
-what that means for the numbers a network gave. Each has its readable torch form in `rl_training.ops`."""
+"""Losses with closed-form gradients in two steps: with respect to log-probabilities, entropies and values, and from
+there to the network's outputs. Each has its readable torch form in `rl_training.ops`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def categorical_backward(log_probs: Array, counts: Array, action: Array, d_log_p
 
 @jit
 def categorical_kl(old: Array, new: Array) -> float:
-    """The mean KL between the choices of `old` and `new` log-probabilities `[B, sum(counts)]`."""
+    """The mean KL(old || new) of choices with log-probabilities `[B, sum(counts)]`."""
     total = 0.0
     for b in range(old.shape[0]):
         for a in range(old.shape[1]):
@@ -89,9 +89,9 @@ def categorical_fisher(log_probs: Array, counts: Array, tangent: Array) -> None:
 
 @jit
 def categorical_clone(logits: Array, counts: Array, old_logits: Array, weight: float) -> float:
-    """Turn `logits` into the gradient of `weight` times the mean KL from the old policy to theirs, in place.
+    """Turn `logits` into the gradient of `weight` times the mean KL(old || new), in place.
 
-    Gives that KL without the weight.
+    Returns that KL without the weight.
     """
     rows, total = logits.shape[0], 0.0
     for b in range(rows):
@@ -113,7 +113,7 @@ def categorical_clone(logits: Array, counts: Array, old_logits: Array, weight: f
 def gaussian_clone(
     mean: Array, log_std: Array, old_mean: Array, old_log_std: Array, weight: float, d_log_std: Array
 ) -> float:
-    """The same for Gaussians: `mean` `[B, D]` becomes its gradient, and that of `log_std` `[D]` is written."""
+    """`categorical_clone` for Gaussians: turn `mean` `[B, D]` into its gradient, and write that of `log_std` `[D]`."""
     rows, kl = mean.shape[0], 0.0
     for d in range(mean.shape[1]):
         precision = math.exp(-2.0 * log_std[d])
@@ -164,7 +164,7 @@ def gaussian_backward(
 
 @jit
 def gaussian_kl(old_mean: Array, old_log_std: Array, mean: Array, log_std: Array) -> float:
-    """The mean KL between Gaussians of means `[B, D]` and log deviations `[D]`."""
+    """The mean KL(old || new) of Gaussians with means `[B, D]` and log deviations `[D]`."""
     total = 0.0
     for d in range(mean.shape[1]):
         wider = np.float64(old_log_std[d]) - log_std[d]
@@ -181,7 +181,7 @@ def gaussian_kl(old_mean: Array, old_log_std: Array, mean: Array, log_std: Array
 def ppo_policy_gradient(
     log_prob: Array, old_log_prob: Array, advantage: Array, clip: float, d_log_prob: Array
 ) -> tuple[float, float, float]:
-    """The clipped surrogate's gradient; gives its loss, the approximate KL and the share of clipped samples."""
+    """The clipped surrogate's gradient; returns its loss, the approximate KL and the share of clipped samples."""
     count = log_prob.size
     loss = kl = clipped = 0.0
     for b in range(count):
@@ -193,14 +193,14 @@ def ppo_policy_gradient(
         kl += ratio - 1.0 - log_ratio
         if abs(ratio - 1.0) > clip:
             clipped += 1.0
-        # Where the bounded term is the smaller one, the ratio is outside the interval and nothing pulls on it.
+        # If the bounded term is the smaller one, the ratio is outside the interval and has no gradient.
         d_log_prob[b] = -plain / count if plain <= bounded else 0.0
     return loss / count, kl / count, clipped / count
 
 
 @jit
 def surrogate(log_prob: Array, old_log_prob: Array, advantage: Array) -> float:
-    """The loss of the plain surrogate: how much the old policy's actions would gain, by their new probabilities."""
+    """The loss of the unclipped surrogate: the importance-weighted advantages of the old policy's actions."""
     loss = 0.0
     for b in range(log_prob.size):
         loss -= math.exp(np.float64(log_prob[b]) - old_log_prob[b]) * advantage[b]
@@ -209,7 +209,7 @@ def surrogate(log_prob: Array, old_log_prob: Array, advantage: Array) -> float:
 
 @jit
 def plain_policy_gradient(log_prob: Array, advantage: Array, d_log_prob: Array) -> float:
-    """The likelihood-ratio gradient; gives its loss."""
+    """The likelihood-ratio gradient; returns its loss."""
     loss = 0.0
     for b in range(log_prob.size):
         loss -= log_prob[b] * advantage[b]
@@ -219,7 +219,7 @@ def plain_policy_gradient(log_prob: Array, advantage: Array, d_log_prob: Array) 
 
 @jit
 def value_gradient(value: Array, target: Array, weight: float, d_value: Array) -> float:
-    """The gradient of `weight` times half the mean squared error; gives the loss without the weight."""
+    """The gradient of `weight` times half the mean squared error; returns the loss without the weight."""
     loss = 0.0
     for b in range(value.size):
         error = np.float64(value[b]) - target[b]
@@ -232,7 +232,7 @@ def value_gradient(value: Array, target: Array, weight: float, d_value: Array) -
 def clipped_value_gradient(
     value: Array, old_value: Array, target: Array, clip: float, weight: float, d_value: Array
 ) -> float:
-    """The same for the larger of the plain error and that of a value kept within `clip` of the old one."""
+    """`value_gradient` for the larger of the plain error and that of the value clipped within `clip` of the old one."""
     loss = 0.0
     for b in range(value.size):
         error = np.float64(value[b]) - target[b]
@@ -249,7 +249,7 @@ def clipped_value_gradient(
 
 @jit
 def standardize_kernel(advantage: Array, out: Array) -> None:
-    """Zero mean and unit deviation; a single sample is left as it is."""
+    """Scale to zero mean and unit deviation; a single sample is not changed."""
     count = advantage.size
     if count == 1:
         out[0] = advantage[0]

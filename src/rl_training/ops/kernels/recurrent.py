@@ -1,4 +1,4 @@
-"""One step of an LSTM or a GRU and its gradient, apart from the matrix products; gates stand as torch has them."""
+"""One step of an LSTM or a GRU and its gradient, without the matrix products; gates are in torch's order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ONE, _HALF = np.float32(1.0), np.float32(0.5)
 
 @jit
 def _logistic(x: Array) -> None:
-    """In place, on a vector, by way of a tanh that vectorises."""
+    """The logistic function, in place on a vector, by a tanh that vectorises."""
     for k in range(x.size):
         x[k] *= _HALF
     rational_tanh(x)
@@ -23,15 +23,15 @@ def _logistic(x: Array) -> None:
 
 @jit
 def lstm_forward(gates: Array, recurrent: Array, cell: Array, squashed: Array, hidden: Array) -> None:
-    """`gates` `[B, 4H]` (input, forget, new, output; what the inputs say of them) become what they are.
+    """Turn `gates` `[B, 4H]` (input, forget, new, output) from the inputs' contribution into the gates' values.
 
-    `recurrent` is what the last outputs say of them; `cell` `[B, H]` moves on, `squashed` is its tanh.
+    `recurrent` is the previous outputs' contribution; `cell` `[B, H]` is updated, `squashed` is its tanh.
     """
     size = cell.shape[1]
     for b in range(gates.shape[0]):
-        row, said = gates[b], recurrent[b]
+        row, added = gates[b], recurrent[b]
         for k in range(row.size):
-            row[k] += said[k]
+            row[k] += added[k]
         _logistic(row[: 2 * size])
         rational_tanh(row[2 * size : 3 * size])
         _logistic(row[3 * size :])
@@ -47,9 +47,9 @@ def lstm_forward(gates: Array, recurrent: Array, cell: Array, squashed: Array, h
 def lstm_backward(
     gates: Array, cell_before: Array, squashed: Array, d_output: Array, d_hidden: Array, d_cell: Array
 ) -> None:
-    """Turn `gates` into their gradient and `d_cell` into that of the cell before.
+    """Turn `gates` into their gradient and `d_cell` into that of the previous cell.
 
-    The gradient of the output is `d_output`, from what sees this step, and `d_hidden`, from the step after.
+    The gradient of the output is the sum of `d_output`, from the layers above, and `d_hidden`, from the next step.
     """
     size = d_cell.shape[1]
     for b in range(gates.shape[0]):
@@ -68,18 +68,18 @@ def lstm_backward(
 
 @jit
 def gru_forward(gates: Array, recurrent: Array, bias: Array, inner: Array, hidden: Array) -> None:
-    """`gates` `[B, 3H]` (reset, update, new; what the inputs say of them) become what they are; `hidden` moves on.
+    """Turn `gates` `[B, 3H]` (reset, update, new) from the inputs' contribution into values, and update `hidden`.
 
-    `recurrent` and `bias` are what the last outputs say of them; for the new one that is kept as `inner`.
+    `recurrent` and `bias` are the previous outputs' contribution; that to the new gate is kept as `inner`.
     """
     size = hidden.shape[1]
     for b in range(gates.shape[0]):
-        row, said = gates[b], recurrent[b]
+        row, added = gates[b], recurrent[b]
         for k in range(2 * size):
-            row[k] += said[k] + bias[k]
+            row[k] += added[k] + bias[k]
         _logistic(row[: 2 * size])
         for k in range(size):
-            inner[b, k] = said[2 * size + k] + bias[2 * size + k]
+            inner[b, k] = added[2 * size + k] + bias[2 * size + k]
             row[2 * size + k] += row[k] * inner[b, k]
         rational_tanh(row[2 * size :])
         for k in range(size):
@@ -91,13 +91,13 @@ def gru_forward(gates: Array, recurrent: Array, bias: Array, inner: Array, hidde
 def gru_backward(
     gates: Array, before: Array, inner: Array, d_output: Array, d_hidden: Array, d_recurrent: Array
 ) -> None:
-    """Turn `gates` into their gradient by the inputs, and write that by the last outputs to `d_recurrent`.
+    """Turn `gates` into the gradient of the inputs' contribution, and write that of the recurrent one.
 
-    `d_hidden` comes in from the step after, and becomes the gradient that reaches the output before past the gates.
+    `d_hidden` is the gradient from the next step, and becomes that of the previous output without the gates' part.
     """
     size = d_hidden.shape[1]
     for b in range(gates.shape[0]):
-        row, said = gates[b], d_recurrent[b]
+        row, added = gates[b], d_recurrent[b]
         for k in range(size):
             reset, kept, new = row[k], row[size + k], row[2 * size + k]
             pull = d_output[b, k] + d_hidden[b, k]
@@ -105,7 +105,7 @@ def gru_backward(
             row[k] = d_new * inner[b, k] * reset * (_ONE - reset)
             row[size + k] = pull * (before[b, k] - new) * kept * (_ONE - kept)
             row[2 * size + k] = d_new
-            said[k] = row[k]
-            said[size + k] = row[size + k]
-            said[2 * size + k] = d_new * reset
+            added[k] = row[k]
+            added[size + k] = row[size + k]
+            added[2 * size + k] = d_new * reset
             d_hidden[b, k] = pull * kept

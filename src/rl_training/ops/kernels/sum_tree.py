@@ -1,8 +1,8 @@
-"""A binary tree whose nodes hold the sums of their children: drawing in proportion to priorities that keep changing.
+"""A binary tree whose nodes hold the sums of their children, for drawing in proportion to changing priorities.
 
 A tree is one float64 array: node n has the children 2n and 2n + 1, node 1 is the total, and the leaves are the second
-half. A parent is always the sum of its children as they are, never moved by a difference, so a tree depends on its
-leaves alone, to the bit. All queries go from level to level together: their memory accesses then overlap.
+half. A parent is always computed as the sum of its children, never updated by a difference, so a tree depends on its
+leaves only, to the bit. All queries go from level to level together: their memory accesses then overlap.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def new_tree(capacity: int) -> Array:
 
 @jit
 def set_leaves(tree: Array, index: Array, priority: Array) -> None:
-    """Set some leaves (the last one counts where a leaf is named twice), then the sums above them."""
+    """Set some leaves (if a leaf occurs twice, the last value is used), then the sums above them."""
     size = tree.size // 2
     nodes = np.empty(index.size, np.int64)
     for i in range(nodes.size):
@@ -45,7 +45,7 @@ def sum_up(tree: Array) -> None:
 def find_leaves(tree: Array, value: Array) -> Array:
     """The leaves at which the running sum of the priorities passes the values, each from 0 to the total.
 
-    Rounding can carry a value past the sum of a subtree. The descent therefore turns right only if there is something,
+    Rounding can move a value past the sum of a subtree. The descent therefore turns right only if that sum is not 0,
     and ends at a leaf that is not 0, provided that the total is not.
     """
     left_of, nodes = np.empty(value.size), np.empty(value.size, np.int64)

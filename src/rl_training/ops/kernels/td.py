@@ -10,7 +10,7 @@ from rl_training.types import Array
 
 @jit
 def ensemble_value_gradient(value: Array, target: Array, d_value: Array) -> tuple[float, float]:
-    """The gradient of `ensemble_value_loss` for values `[critics, B]`; gives the loss and the mean value."""
+    """The gradient of `ensemble_value_loss` for values `[critics, B]`; returns the loss and the mean value."""
     members, count = value.shape
     loss = total = 0.0
     for e in range(members):
@@ -26,9 +26,9 @@ def ensemble_value_gradient(value: Array, target: Array, d_value: Array) -> tupl
 def huber_gradient(
     values: Array, action: Array, target: Array, weight: Array, d_values: Array, td_error: Array
 ) -> tuple[float, float]:
-    """The gradient of `weighted_huber_loss` for the chosen ones of `values` `[B, A]`, of which the rest get none.
+    """The gradient of `weighted_huber_loss` for the chosen ones of `values` `[B, A]`; it is 0 for the others.
 
-    The errors are written to `td_error`; gives the loss and the mean chosen value.
+    The errors are written to `td_error`; returns the loss and the mean chosen value.
     """
     count = target.size
     loss = total = 0.0
@@ -49,7 +49,7 @@ def huber_gradient(
 def quantile_huber_gradient(quantiles: Array, target: Array, d_quantiles: Array) -> tuple[float, float]:
     """The gradient of `quantile_huber_loss` for `quantiles` `[critics, B, N]` and `target` `[B, M]`.
 
-    Gives the loss and the mean quantile.
+    Returns the loss and the mean quantile.
     """
     members, count, size = quantiles.shape
     samples = target.shape[1]
