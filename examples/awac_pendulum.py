@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     print(f"offline    {offline['step']:.0f} updates: return {offline['eval_return_mean']:.1f} ({offline.stop_reason})")
     # For comparison: the mean return of the data, and that of behaviour cloning on it.
-    print(f"beside it  data {offline['dataset_return_mean']:.1f}, behaviour cloning {offline['bc_return_mean']:.1f}")
+    print(f"baselines  data {offline['dataset_return_mean']:.1f}, behaviour cloning {offline['bc_return_mean']:.1f}")
 
     # Online, from the networks, optimisers and scales of that run; half of every minibatch comes from the dataset.
     online = train_awac(

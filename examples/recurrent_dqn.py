@@ -35,7 +35,7 @@ class RecurrentQNetwork(nn.Module):
 
     def __init__(self, info: SpaceInfo, width: int) -> None:
         super().__init__()
-        self.core, self.head = nn.GRUCell(info.input_shape[0], width), nn.Linear(width, info.action_size)
+        self.core, self.head = nn.GRUCell(int(np.prod(info.input_shape)), width), nn.Linear(width, info.action_size)
 
     def forward(self, obs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         state = self.core(obs.flatten(1), state)
@@ -45,7 +45,7 @@ class RecurrentQNetwork(nn.Module):
 class RecurrentQPolicy(NetworkPolicy):
     """Epsilon-greedy. The carry is the state of the GRU, and every step records the state that it started from."""
 
-    name, recurrent, acting_settings = "network", True, ("epsilon",)
+    name, acting_settings = "network", ("epsilon",)
 
     def __init__(self, context: PolicyContext) -> None:
         self.width = context.model.hidden_sizes[0]

@@ -539,6 +539,18 @@ def test_a_loaded_agent_learns_as_if_it_had_never_been_saved(
     loaded.close()
 
 
+def test_a_loaded_agent_explores_as_it_did_when_it_was_saved(tmp_path: Path) -> None:
+    """Its schedule has ended: no action is random any more, though the config begins with nothing but random ones."""
+    small = {"hidden_sizes": [8], "learning_starts": 8, "buffer_size": 99}
+    schedule = {"type": "linear", "end": 0.0, "steps": 40}
+    agent = DQN("CartPole-v1", epsilon=1.0, epsilon_schedule=schedule, **small).learn(60)
+    loaded = DQN.load(agent.save(tmp_path / "agent"))
+    obs = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+    np.testing.assert_array_equal(loaded.predict(obs)[0], loaded.predict(obs, deterministic=True)[0])
+    agent.close()
+    loaded.close()
+
+
 def test_an_agent_saved_before_it_learned_loads_as_fresh(tmp_path: Path) -> None:
     stayed = PPO("CartPole-v1", **SMALL_PPO, learning_rate_schedule="linear")
     loaded = PPO.load(stayed.save(tmp_path / "agent"))

@@ -387,4 +387,4 @@ def test_a_policy_that_diverged_is_called_that() -> None:
 
 def test_the_spec_says_that_it_remembers() -> None:
     assert SPEC.capabilities.recurrent
-    assert RecurrentPPO.policy_type.recurrent
+    assert not RecurrentPPO.policy_type.carry_per_rollout

@@ -15,7 +15,7 @@ from rl_training.data.datasets.files import read_dataset, save_npz
 from rl_training.data.replay import Replay
 from rl_training.experiment.config import load_config
 from rl_training.ops.policy import effective_share
-from rl_training.runtime.baselines import clone_and_judge
+from rl_training.runtime.baselines import behaviour_cloning_return
 from rl_training.runtime.datasets import Behaviour, collect
 from rl_training.runtime.loops.offline import _build_offline_dataset
 from rl_training.runtime.train import build
@@ -95,9 +95,9 @@ def test_half_a_baseline_is_none() -> None:
     packaged = "rl_training.data.packaged:pendulum_medium"
     run = build(load_config({"algo": "iql", "env_id": "Pendulum-v1", "dataset": packaged, "hidden_sizes": [8]}))
     run.signalled = True
-    assert clone_and_judge(run, run.loop.dataset, 3) is None  # type: ignore[attr-defined]
+    assert behaviour_cloning_return(run, run.loop.dataset, 3) is None  # type: ignore[attr-defined]
     run.signalled = False
-    assert clone_and_judge(run, run.loop.dataset, 3) is not None  # type: ignore[attr-defined]
+    assert behaviour_cloning_return(run, run.loop.dataset, 3) is not None  # type: ignore[attr-defined]
     run.close()
 
 

@@ -77,5 +77,10 @@ def test_the_contract_holds(check: Any) -> None:
     check(SPEC, hidden_sizes=[8])
 
 
+def test_several_observations_may_be_stacked() -> None:
+    agent = Agent(Cue, algo=SPEC, window=3, frame_stack=2, **SETTINGS).learn(160)
+    assert np.isfinite(agent.metrics["loss"])
+
+
 def test_it_is_short() -> None:
     assert len(EXAMPLE.read_text().splitlines()) < 120

@@ -199,15 +199,15 @@ def test_example_runs_as_a_program(
 def test_offline_script_learns_compares_and_goes_on_online(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main = runpy.run_path("awac_pendulum.py")["main"]
     main(["--updates", "10", "--online-steps", "120", "--output-dir", str(tmp_path), "--seed", "3"])
-    offline, beside, online, judged, runs = capsys.readouterr().out.splitlines()
+    offline, baselines, online, evaluated, runs = capsys.readouterr().out.splitlines()
     first, second = map(Path, runs.split()[1:])
     assert sorted(tmp_path.iterdir()) == sorted([first, second])
     last = rows(first)[-1]
     assert offline == f"offline    10 updates: return {last['eval_return_mean']:.1f} (completed)"
     returns = f"data {last['dataset_return_mean']:.1f}, behaviour cloning {last['bc_return_mean']:.1f}"
-    assert beside == f"beside it  {returns}"
+    assert baselines == f"baselines  {returns}"
     assert online == f"online     120 steps: return {rows(second)[-1]['eval_return_mean']:.1f} (completed)"
-    assert re.fullmatch(r"evaluated  on 20 episodes: return -\d+\.\d", judged)
+    assert re.fullmatch(r"evaluated  on 20 episodes: return -\d+\.\d", evaluated)
     meta = read_meta(find_checkpoint(second))
     assert (meta["config"]["start_from"], meta["config"]["seed"]) == (str(first), 3)
     assert rows(second)[-1]["n_updates"] > rows(first)[-1]["n_updates"] == 10, "the updates go on, too"

@@ -27,8 +27,6 @@ from rl_training.types import Act, Array, ArrayKind, Carry, Records, SpaceInfo, 
 class Counting(Policy):
     """Carries how many steps of the episode it has seen, as a tree, and records it."""
 
-    recurrent = True
-
     def __init__(self, info: SpaceInfo) -> None:
         self.info, self.values = info, {}
 
@@ -58,14 +56,17 @@ class Counting(Policy):
 class CountingWithin(Counting):
     """The same count, of the steps of a trajectory: no memory of episodes."""
 
-    recurrent = False
+    carry_per_rollout = True
 
     def begin_episodes(self, carry: Carry, mask: Array) -> Carry:
         return carry
 
 
 class Unrecorded(CountingWithin):
-    """Records nothing, and must not be asked where actions are random."""
+    """Records and carries nothing, and must not be asked where actions are random."""
+
+    def initial_carry(self, count: int) -> Carry:
+        return None
 
     def records(self, info: SpaceInfo) -> Records:
         return {}
@@ -124,7 +125,7 @@ def test_gathered_steps_are_those_of_a_collector_that_is_stepped_by_hand(algo: s
     policy, collector, rng = stepping.algorithm.policy, collector_of(stepping), stepping.streams["policy"]
     carry = policy.initial_carry(2)
     for t, step in enumerate(steps):
-        if not policy.recurrent and t in (0, 5, 6):
+        if policy.carry_per_rollout and t in (0, 5, 6):
             carry = policy.initial_carry(2)
         act = policy.act(collector.obs, carry, explore=True, rng=rng)
         by_hand = collector.step(act.action, act.records)
@@ -162,6 +163,7 @@ def test_a_rollout_is_laid_out_by_what_the_policy_declares(run: Run) -> None:
     rollout = Rollout(20, 3, run.info, policy.records(run.info))
     actor = Actor(policy, collector_of(run), np.random.default_rng(0))
     for _ in range(2):  # the second time over what the first left behind
+        rollout.clear()
         assert actor.gather(20, rollout) is rollout
         assert rollout.records["seen"].dtype == np.int64
         np.testing.assert_array_equal(rollout.records["seen"], np.rint(7.0 * rollout.obs[:, :, 2]))
@@ -242,12 +244,12 @@ def test_an_actor_that_is_brought_back_goes_on_as_if_it_had_never_stopped(policy
     actor = Actor(policy(first.info), collector_of(first), np.random.default_rng(0))
     actor.gather(10, Steps())
     state = saved_and_read(actor.state_dict())
-    assert ("carry" in state) == policy.recurrent
+    assert ("carry" in state) != policy.carry_per_rollout
     generators = [np.random.default_rng(1), np.random.default_rng(1)]
     collector_of(second).rng.bit_generator.state = collector_of(first).rng.bit_generator.state
     actor._rng, again = generators[0], Actor(policy(second.info), collector_of(second), generators[1])
     again.load_state_dict(state)
-    if policy.recurrent:
+    if not policy.carry_per_rollout:
         assert differences(again.carry, actor.carry) == []
     for left, right in zip(actor.gather(10, Steps()), again.gather(10, Steps()), strict=True):
         assert differences(plain(left), plain(right)) == []

@@ -281,7 +281,7 @@ def values(run: Run, obs: Any, *, in_a_row: bool = False) -> np.ndarray:
     """
     learner: Any = run.algorithm
     obs = np.asarray(obs, np.float32)
-    if learner.policy.recurrent and in_a_row:
+    if run.config.spec.capabilities.recurrent and in_a_row:
         carry, found = learner.policy.initial_carry(1), []
         for row in obs:
             act = chosen(learner, row[None], carry)

@@ -136,8 +136,8 @@ class Policy(ABC):
     owns the random generator and the carry, which is the policy's state from one step to the next.
     """
 
-    # Whether the carry is a recurrent state. It is then kept from one rollout to the next.
-    recurrent: ClassVar[bool] = False
+    # Whether every rollout starts with a new carry. Otherwise an episode keeps its carry until it ends.
+    carry_per_rollout: ClassVar[bool] = False
     # The hyperparameters that acting uses. Their current values are in `values` and are sent with the weights.
     acting_settings: ClassVar[tuple[str, ...]] = ()
 
@@ -158,9 +158,9 @@ class Policy(ABC):
         """Choose uniform actions, before learning starts; records and carry are still computed by the policy."""
         from rl_training.ops.exploration import uniform_actions
 
-        act = Act(obs, carry)
-        if self.recurrent or self.records(self.info):
-            act = self.act(obs, carry, explore=True, rng=rng)
+        if carry is None and not self.records(self.info):
+            return Act(uniform_actions(self.info, obs, rng), carry)
+        act = self.act(obs, carry, explore=True, rng=rng)
         return replace(act, action=uniform_actions(self.info, obs, rng))
 
     def initial_carry(self, count: int) -> Carry:
@@ -196,12 +196,13 @@ class Algorithm(ABC):
 
     def __init__(self, config: AlgorithmConfig, policy: Policy) -> None:
         object.__setattr__(self, "cfg", config)
+        object.__setattr__(self, "_settings", frozenset(type(config).model_fields))
         self.policy = policy
         self.n_updates = 0
 
     def set_hyperparameters(self, **values: float) -> None:
         """Change hyperparameters. Their values were checked when the config was read."""
-        unknown = values.keys() - type(self.cfg).model_fields.keys()
+        unknown = values.keys() - self._settings
         if unknown:
             raise AttributeError(f"{type(self).__name__} has no hyperparameter {', '.join(sorted(unknown))}")
         object.__setattr__(self, "cfg", self.cfg.model_copy(update=values))
@@ -210,15 +211,15 @@ class Algorithm(ABC):
 
     def current(self, name: str) -> float:
         """The current value of a hyperparameter, also of a learned one."""
-        return float(getattr(self, name))
+        return float(getattr(self.cfg, name))
 
     def __getattr__(self, name: str) -> Any:
-        if name != "cfg" and name in type(self.cfg).model_fields:
+        if not name.startswith("_") and name != "cfg" and name in self._settings:
             return getattr(self.cfg, name)
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in type(self.cfg).model_fields:
+        if name in self._settings:
             self.set_hyperparameters(**{name: value})
         else:
             object.__setattr__(self, name, value)

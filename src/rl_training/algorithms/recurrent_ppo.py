@@ -78,7 +78,7 @@ class RecurrentPPO(PPO):
 SPEC = AlgorithmSpec(
     name="recurrent_ppo",
     family="on_policy",
-    summary="PPO with a memory: LSTM or GRU",
+    summary="PPO with a recurrent policy: LSTM or GRU",
     config=RecurrentPPOConfig,
     loop=RecurrentPPOLoopConfig,
     model=RecurrentModelConfig,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rl_training.types import Array
 
 # Why a row of a window is past the end of the window's episode.
-WITHIN = 0  # it is not
+WITHIN = 0  # it is not past the end
 TERMINATED = 1
 TRUNCATED = 2
 UNKNOWN = 3  # no newer row is stored, or the episode was interrupted: how it went on is not known

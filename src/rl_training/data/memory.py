@@ -149,7 +149,7 @@ class Mixture:
     at_once = 1
 
     def __init__(self, first: Callable[[], ReplayMemory], second: ReplayMemory, fraction: float) -> None:
-        """`first` returns the first memory when it is drawn from: a dataset's is made no earlier."""
+        """`first` is called at every draw, so that the memory of a dataset is not made before it is needed."""
         if not 0.0 <= fraction <= 1.0:
             raise ValueError(f"fraction={fraction}: must be from 0 to 1")
         self.first, self.second, self.fraction = first, second, fraction

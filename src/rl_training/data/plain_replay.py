@@ -102,7 +102,7 @@ class Replay:
         return Change(np.arange(start, stop), NO_ROWS)
 
     def fill(self, columns: Mapping[str, Array]) -> None:
-        """Replace all contents by transitions in time order, as many as there is room for."""
+        """Replace all contents by transitions in time order, one for each slot."""
         for name, column in self._store.items():
             column[:] = columns[name]
         self._rows.touch(0, self.capacity)

@@ -66,7 +66,7 @@ class Ring:
         return progress | {"begins": self.begins.tolist(), "cuts": self.cuts.tolist()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load a state of as many environments and positions; one of an older version has fewer entries."""
+        """Load the state of a ring of the same size; that of an older version has fewer entries."""
         state = {"turns": [1] * self.num_envs, "cuts": []} | dict(state)
         for name, (array, most) in self._progress().items():
             array[:] = read_numbers(state, name, array.shape, most)

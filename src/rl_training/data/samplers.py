@@ -31,7 +31,8 @@ class Sampler(Protocol):
     def draw_windows(self, rng: np.random.Generator, count: int, length: int, *, across: bool, beta: float) -> Draw:
         """The slots where windows of `length` steps start.
 
-        A window that runs `across` episodes starts where as many steps are stored, any other one at any transition.
+        A window that runs `across` episodes starts where at least `length` steps are stored from there on; any other
+        one starts at any transition.
         """
 
     def update(self, index: Array, td_error: Array, alpha: float) -> None:

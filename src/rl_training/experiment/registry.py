@@ -47,7 +47,10 @@ REGISTRY: dict[str, Entry] = {
     "trpo": Entry("rl_training.algorithms.trpo:SPEC", "on_policy", "Trust region policy optimisation", _ANY),
     "ppg": Entry("rl_training.algorithms.ppg:SPEC", "on_policy", "Phasic policy gradient", _ANY),
     "recurrent_ppo": Entry(
-        "rl_training.algorithms.recurrent_ppo:SPEC", "on_policy", "PPO with a memory: LSTM or GRU", _ANY_RECURRENT
+        "rl_training.algorithms.recurrent_ppo:SPEC",
+        "on_policy",
+        "PPO with a recurrent policy: LSTM or GRU",
+        _ANY_RECURRENT,
     ),
     "gail": Entry(
         "rl_training.algorithms.gail:SPEC", "imitation", "Generative adversarial imitation learning on PPO", _ANY

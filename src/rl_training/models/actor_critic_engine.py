@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -17,6 +15,7 @@ from rl_training.models.mlp_engine import (
     gradients_of,
     kind_of,
     linears,
+    matrix_of,
     views_of,
 )
 from rl_training.ops.distributions import FORBIDDEN
@@ -40,7 +39,7 @@ class CompiledActing:
 
     def outputs(self, obs: Array, mask: Array | None = None) -> tuple[Array, Array]:
         """Policy outputs `[B, A]` and values `[B]`."""
-        x = _rows(obs)
+        x = matrix_of(obs)
         return self.heads(x, x, mask)
 
     def heads(self, policy_input: Array, value_input: Array, mask: Array | None) -> tuple[Array, Array]:
@@ -84,7 +83,7 @@ class ActorCriticEngine:
 
     def likelihood(self, obs: Array, action: Array, mask: Array | None = None) -> tuple[Array, Array]:
         """Log-probabilities and entropies of actions, each `[N]`."""
-        x = _rows(obs)
+        x = matrix_of(obs)
         self._action = action[:, None] if self._one_choice else action
         self._params = _forbid(self.policy.forward(x), mask)
         self._columns.resize(len(x))
@@ -97,7 +96,7 @@ class ActorCriticEngine:
 
     def values(self, obs: Array) -> Array:
         """Values `[N]`."""
-        return self.value.forward(_rows(obs))[:, 0]
+        return self.value.forward(matrix_of(obs))[:, 0]
 
     def backward(self, d_log_prob: Array, d_entropy: float, d_value: Array) -> None:
         """Write the gradients of all parameters, given those of the results of `evaluate` (one for all entropies)."""
@@ -162,10 +161,6 @@ def _part(flat: Array, parameter: Tensor) -> Array:
     """The part of a flat array at the position that a parameter has in the flat buffer."""
     start = parameter.storage_offset()
     return flat[start : start + parameter.numel()].reshape(parameter.shape)
-
-
-def _rows(obs: Array) -> Array:
-    return obs.reshape(len(obs), math.prod(obs.shape[1:]))
 
 
 def _forbid(logits: Array, mask: Array | None) -> Array:

@@ -207,13 +207,21 @@ class ActingMLP:
         self._engine = MLPEngine(views_of(layers), kind) if wide else None
 
     def __call__(self, x: Array) -> Array:
-        """`[B, in]` to `[B, out]`."""
+        """`[B, in]`, as `matrix_of` returns it, to `[B, out]`."""
         if self._engine is not None:
             return self._engine.forward(x)
-        # Some environments return observations in column order, for which the kernel would be compiled again.
-        rows = np.ascontiguousarray(x, np.float32)
-        out: Array = acting.mlp_rows(self._flat, self._offsets, self._sizes, self._kind, rows)
+        out: Array = acting.mlp_rows(self._flat, self._offsets, self._sizes, self._kind, x)
         return out
+
+
+def matrix_of(inputs: Array) -> Array:
+    """Inputs `[B, ...]` as a matrix `[B, in]` of float32 in row order: for any other, kernels would be compiled again.
+
+    Some environments return observations in column order.
+    """
+    if inputs.ndim == 2 and inputs.dtype == np.float32 and inputs.flags.c_contiguous:
+        return inputs
+    return np.ascontiguousarray(inputs, np.float32).reshape(len(inputs), math.prod(inputs.shape[1:]))
 
 
 def linears(torso: MLP, head: nn.Linear) -> list[nn.Linear]:

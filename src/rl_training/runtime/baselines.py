@@ -30,7 +30,8 @@ class Comparison(Callback):
     def on_start(self, run: Run) -> None:
         wanted = self._updates > 0 and not run.config.loop.collects and not isinstance(run.algorithm, BC)
         if wanted and self._baseline is None:
-            self._baseline = clone_and_judge(run, self._dataset, min(self._updates, run.config.run.total_timesteps))
+            updates = min(self._updates, run.config.run.total_timesteps)
+            self._baseline = behaviour_cloning_return(run, self._dataset, updates)
 
     def on_eval(self, run: Run, metrics: Metrics) -> None:
         if self._dataset.rewarded:
@@ -56,7 +57,7 @@ def normalized_score(value: float, source: Mapping[str, Any]) -> float | None:
     return 100.0 * (value - float(low)) / (float(high) - float(low))
 
 
-def clone_and_judge(run: Run, dataset: OfflineDataset, updates: int) -> float | None:
+def behaviour_cloning_return(run: Run, dataset: OfflineDataset, updates: int) -> float | None:
     """Train a behaviour-cloning policy of the same size; returns its mean return on the run's evaluation episodes.
 
     Returns None if a signal stopped the training of the baseline.

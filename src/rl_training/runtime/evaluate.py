@@ -108,7 +108,7 @@ class Evaluator:
         # An environment that has no episode left keeps running, and its episodes do not count.
         fresh = [seeds[min(int(k), len(seeds) - 1)] for k in playing]
         if envs.metadata["autoreset_mode"] != AutoresetMode.DISABLED:
-            return np.asarray(envs.reset(seed=fresh[0])[0])  # there is only one: see EnvMaker.judged
+            return np.asarray(envs.reset(seed=fresh[0])[0])  # there is only one: see EnvMaker.for_evaluation
         return reset_each(envs, fresh, mask)
 
     def close(self) -> None:

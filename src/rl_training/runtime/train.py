@@ -123,7 +123,7 @@ def _surroundings(
         "model_factory": factory,
         "engine": config.run.engine,
     }
-    evaluator = Evaluator(maker.judged, info)
+    evaluator = Evaluator(maker.for_evaluation, info)
     return Surroundings(info, envs.single_action_space.dtype, evaluator, streams), envs, context
 
 

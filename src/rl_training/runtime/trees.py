@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,21 +13,19 @@ def to_tensors(value: Any) -> Any:
     """Convert arrays to tensors, and NumPy's numbers to Python's."""
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value.copy())
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {key: to_tensors(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(to_tensors(item) for item in value)
-    return value
+    return value.item() if isinstance(value, np.generic) else _converted(value, to_tensors)
 
 
 def to_arrays(value: Any) -> Any:
     """Convert tensors to arrays, as copies."""
-    if isinstance(value, torch.Tensor):
-        return value.numpy().copy()
+    return value.numpy().copy() if isinstance(value, torch.Tensor) else _converted(value, to_arrays)
+
+
+def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
+    """Convert the entries of a mapping, a list or a tuple; a named tuple becomes a plain one."""
     if isinstance(value, Mapping):
-        return {key: to_arrays(item) for key, item in value.items()}
+        return {key: convert(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(to_arrays(item) for item in value)
+        items = [convert(item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
     return value

@@ -270,7 +270,7 @@ def _check_records(algo: str, policy: Policy, rows: Array) -> None:
         found = {name: (array.shape[1:], str(array.dtype)) for name, array in act.records.items()}
         assert found == declared, f"{algo}: the policy records {found}; it declares {declared}"
         assert all(len(array) == len(rows) for array in act.records.values()), f"{algo}: records of {len(rows)} rows"
-        if policy.recurrent:
+        if act.carry is not None and not policy.carry_per_rollout:
             begun = policy.begin_episodes(act.carry, np.ones(len(rows), np.bool_))
             # As tensors, which are compared by value: -0 is 0.
             same = not differences(to_tensors(begun), to_tensors(policy.initial_carry(len(rows))))

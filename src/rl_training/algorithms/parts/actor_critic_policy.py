@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -147,6 +147,9 @@ def check_shapes(wanted: str, outputs: Any, fitting: Sequence[tuple[int, ...]]) 
 
 class ActorCriticPolicy(Policy):
     """A network of policy and value. The log-probability and value of every step are recorded for the update."""
+
+    # The carry, if there is one, is gSDE's noise.
+    carry_per_rollout: ClassVar[bool] = True
 
     def __init__(self, context: PolicyContext) -> None:
         super().__init__(context)

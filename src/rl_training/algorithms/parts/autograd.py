@@ -25,7 +25,7 @@ from rl_training.ops.value import conservative_gap, ensemble_value_loss
 from rl_training.types import Array
 
 
-class Objective(Protocol):
+class OutputObjective(Protocol):
     """A loss of a network's outputs, written twice: in torch, and as a gradient in closed form.
 
     Both are functions of the outputs and of further columns of a minibatch. `loss` returns the loss and a report,
@@ -69,7 +69,7 @@ class TrainedNetwork(ABC):
         """What `forward` returned, as an array."""
 
     @abstractmethod
-    def backward(self, outputs: Any, objective: Objective, *columns: Array | None) -> Array:
+    def backward(self, outputs: Any, objective: OutputObjective, *columns: Array | None) -> Array:
         """Write the gradient of an objective to the flat buffer; returns what the objective reports."""
 
     @abstractmethod
@@ -84,7 +84,7 @@ class TrainedNetwork(ABC):
     def squashed_actions(self, rows: Array, noise: Array) -> tuple[Array, Array]:
         """Actions and their log-densities of a squashed Gaussian for standard normal noise `[B, A]`."""
 
-    def fit(self, rows: Array, objective: Objective, *columns: Array | None, learning_rate: float) -> Array:
+    def fit(self, rows: Array, objective: OutputObjective, *columns: Array | None, learning_rate: float) -> Array:
         """Take one optimiser step on an objective; returns what the objective reports."""
         report = self.backward(self.forward(rows), objective, *columns)
         self.learner.descend(learning_rate)
@@ -101,7 +101,7 @@ class AutogradNetwork(TrainedNetwork):
     def array(self, outputs: Tensor) -> Array:
         return outputs.detach().cpu().numpy()
 
-    def backward(self, outputs: Tensor, objective: Objective, *columns: Array | None) -> Array:
+    def backward(self, outputs: Tensor, objective: OutputObjective, *columns: Array | None) -> Array:
         tensors = (None if column is None else self.observer.tensor(column) for column in columns)
         loss, report = objective.loss(outputs, *tensors)
         self.learner.differentiate(loss)

@@ -20,7 +20,7 @@ from rl_training.algorithms.parts.autograd import (
     DeterministicLoss,
     DrawnActions,
     Improvement,
-    Objective,
+    OutputObjective,
     Reduction,
     SoftLoss,
     TrainedNetwork,
@@ -55,7 +55,7 @@ class EngineNetwork(TrainedNetwork):
     def array(self, outputs: Array) -> Array:
         return outputs
 
-    def backward(self, outputs: Array, objective: Objective, *columns: Array | None) -> Array:
+    def backward(self, outputs: Array, objective: OutputObjective, *columns: Array | None) -> Array:
         d_outputs, report = objective.gradient(outputs, *columns)
         self.mlp.backward(d_outputs)
         return report  # type: ignore[no-any-return]

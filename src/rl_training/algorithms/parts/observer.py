@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.models.mlp_engine import matrix_of
 from rl_training.models.normalizers import ObservationNormalizer
 from rl_training.ops.observations import Unpacker
 from rl_training.types import Array, SpaceInfo, UserError
@@ -64,8 +65,7 @@ class Observer:
 
     def matrix(self, rows: Array) -> Array:
         """The inputs of an MLP engine for (scaled) rows, `[B, in]`."""
-        inputs = self.unpack.inputs(rows)
-        return np.ascontiguousarray(inputs, np.float32).reshape(len(inputs), -1)
+        return matrix_of(self.unpack.inputs(rows))
 
     def tensors(self, rows: Array) -> Any:
         """The network's inputs for (scaled) rows as tensors on its device."""

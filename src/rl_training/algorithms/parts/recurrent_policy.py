@@ -79,7 +79,7 @@ class PackedEngineForm(EngineForm):
 class RecurrentPolicy(ActorCriticPolicy):
     """The carry is the network's state `[B, S]`, 0 at the start of an episode. Every step records its state."""
 
-    recurrent: ClassVar[bool] = True
+    carry_per_rollout: ClassVar[bool] = False
     acting: PackedActing
 
     def make_network(self, info: SpaceInfo, model: Any) -> nn.Module:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from rl_training.algorithms.base import Policy
 from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.trees import to_arrays, to_tensors
-from rl_training.types import Act, Carry, Step, UserError
+from rl_training.types import Carry, Step, UserError
 
 # Longer than any episode that is meant to end.
 MOST_STEPS = 1_000_000
@@ -19,9 +18,6 @@ MOST_STEPS = 1_000_000
 
 class Trajectory(Protocol):
     """Stores the steps of an actor, in order."""
-
-    def clear(self) -> None:
-        """Remove the steps of the last trajectory."""
 
     def add(self, step: Step) -> None:
         """Append the next step `[B]`."""
@@ -45,21 +41,19 @@ class Actor:
         self.collector = collector
         self.carry: Carry = policy.initial_carry(collector.num_envs)
         self._rng = rng
-        self._act = partial(policy.act, explore=explore)
+        self._explore = explore
         # The environments of a dataset keep their own dtype.
         self._cast = collector.info.obs_dtype != policy.info.obs_dtype
 
     def gather(self, count: int, into: T, *, randomly: bool = False) -> T:
-        """Collect the next `count` steps of every environment, with the policy's records.
+        """Add the next `count` steps of every environment to a trajectory, with the policy's records.
 
-        The behaviour policy acts, or uniform actions are taken. The carry of a policy that is not recurrent is reset.
+        The behaviour policy acts, or uniform actions are taken.
         """
-        into.clear()
-        if not self.policy.recurrent:
+        if self.policy.carry_per_rollout:
             self.carry = self.policy.initial_carry(self.collector.num_envs)
-        act = self.policy.act_randomly if randomly else self._act
         for _ in range(count):
-            into.add(self._step(act))
+            into.add(self._step(randomly=randomly))
         return into
 
     def play(self, most: int | None) -> Steps:
@@ -67,30 +61,38 @@ class Actor:
         self.carry = self.policy.initial_carry(self.collector.num_envs)
         steps = Steps()
         while len(steps) != most:
-            steps.add(self._step(self._act))
+            steps.add(self._step())
             if self.collector.terminated[0] or self.collector.truncated[0]:
                 break
             if most is None and len(steps) == MOST_STEPS:
                 raise UserError(f"an episode did not end in {MOST_STEPS:,} steps; give steps instead of episodes")
         return steps
 
-    def _step(self, act: Callable[..., Act]) -> Step:
-        collector = self.collector
-        obs = collector.obs.astype(self.policy.info.obs_dtype) if self._cast else collector.obs
-        chosen = act(obs, self.carry, rng=self._rng)
+    def _step(self, *, randomly: bool = False) -> Step:
+        policy, collector = self.policy, self.collector
+        obs = collector.obs.astype(policy.info.obs_dtype) if self._cast else collector.obs
+        if randomly:
+            chosen = policy.act_randomly(obs, self.carry, rng=self._rng)
+        else:
+            chosen = policy.act(obs, self.carry, explore=self._explore, rng=self._rng)
         step = collector.step(chosen.action, chosen.records)
         if chosen.carry is not None:
             over = step.terminated | step.truncated | ~step.real
-            self.carry = self.policy.begin_episodes(chosen.carry, over)
+            self.carry = policy.begin_episodes(chosen.carry, over)
         return step
 
+    @property
+    def _carry_lasts(self) -> bool:
+        """Whether there is a carry that outlives a rollout."""
+        return self.carry is not None and not self.policy.carry_per_rollout
+
     def state_dict(self) -> dict[str, Any]:
-        carry = {"carry": to_tensors(self.carry)} if self.policy.recurrent else {}
+        carry = {"carry": to_tensors(self.carry)} if self._carry_lasts else {}
         return self.collector.state_dict() | carry
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.collector.load_state_dict(state)
-        if self.policy.recurrent:
+        if self._carry_lasts:
             self.carry = to_arrays(state["carry"])
             if self.collector.lost is not None:
                 self.carry = self.policy.begin_episodes(self.carry, self.collector.lost)

@@ -32,7 +32,7 @@ class Source(Protocol):
         """Begin the first episodes."""
 
     def gather(self, count: int, into: T, *, randomly: bool = False) -> T:
-        """Fill a trajectory with the next `count` steps of every environment, `[T, B]`, and the policy's records."""
+        """Add the next `count` steps of every environment, `[B]` each, with the policy's records, to a trajectory."""
 
     def publish(self, weights: Callable[[], Mapping[str, Tensor]], values: Mapping[str, float], version: int) -> None:
         """Send actors the policy after `version` updates; `values` are the hyperparameters that acting uses."""
@@ -98,7 +98,6 @@ class Nothing:
         """Nothing to do: there are no episodes."""
 
     def gather(self, count: int, into: T, *, randomly: bool = False) -> T:
-        into.clear()
         return into
 
     def publish(self, weights: Callable[[], Mapping[str, Tensor]], values: Mapping[str, float], version: int) -> None:

@@ -218,7 +218,9 @@ def read_checkpoint(path: Path, *, policy_only: bool = False) -> Checkpoint:
 
 def _read_plain(file: Path, keys: set[str]) -> dict[str, Any]:
     content = _read(file, _load_plain)
-    if not isinstance(content, dict) or not keys <= content.keys():
+    if not isinstance(content, dict):
+        raise UserError(f"{str(file)!r}: is damaged or foreign (it holds a {type(content).__name__}, not a mapping)")
+    if not keys <= content.keys():
         raise UserError(f"{str(file)!r}: is damaged or foreign (it does not hold {', '.join(sorted(keys))})")
     return content
 

@@ -73,4 +73,5 @@ def load_snapshot(run: Run, checkpoint: Checkpoint) -> None:
     run.archive.best_step, run.archive.known_metrics = trainer["best_step"], trainer["metrics_length"]
     run.metrics, run.eval_metrics = dict(trainer["metrics"]), dict(trainer["eval_metrics"])
     restore_hyperparameters(run.config, run.algorithm, trainer["hyperparameters"], checkpoint.meta["config"])
+    run.refresh(run.steps)  # `Agent.predict` may act before the next step of the loop does this
     run.previous_steps = run.steps

@@ -149,7 +149,7 @@ NATIVE: dict[str, Callable[..., VectorEnv[Any, Any, Any]]] = {
 
 
 class EnvMaker:
-    """Makes the environments of a run: for training (`vector`) and for evaluation (`judged`)."""
+    """Makes the environments of a run: for training (`vector`) and for evaluation (`for_evaluation`)."""
 
     def __init__(self, settings: RunConfig, loop: LoopConfig, factory: EnvFactory | None = None) -> None:
         self.env_id = env_id = settings.env_id
@@ -233,7 +233,7 @@ class EnvMaker:
         info = describe_spaces(envs.single_observation_space, envs.single_action_space, self.env_id, self._packed)
         return replace(info, obs_choices=self._obs_choices)
 
-    def judged(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
+    def for_evaluation(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         """The environments for evaluation: every episode has its own seed."""
         return self._friendly(lambda: self._evaluation_envs(num_envs))
 

@@ -25,7 +25,7 @@ class Loop(Protocol):
 
     @property
     def parts(self) -> Mapping[str, Part]:
-        """All other parts that have state, by the name under which they are saved."""
+        """The parts with state, besides the source and the algorithm, by the names under which they are saved."""
 
     @property
     def dataset(self) -> OfflineDataset | None:

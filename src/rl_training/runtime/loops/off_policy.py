@@ -51,20 +51,20 @@ class OffPolicyLoop:
 
     def step(self, refresh: Refresh) -> Metrics:
         algorithm, source, memory = self.algorithm, self.source, self.memory
-        refresh(self.steps)
-        before = self.steps
+        before = steps = source.steps
+        refresh(steps)
         lost = source.take_lost()
         if lost is not None:
             memory.cut(lost)
         gathered = Steps()
-        while self.steps - before < self.config.train_every:
-            for step in source.gather(1, Steps(), randomly=self.steps < self._random_steps):
-                memory.add(step)
-                gathered.append(step)
+        while steps - before < self.config.train_every:
+            source.gather(1, gathered, randomly=steps < self._random_steps)
+            memory.add(gathered[-1])
+            steps = source.steps
         algorithm.observe(gathered)
-        refresh(self.steps)
+        refresh(steps)
         with np.errstate(over="ignore", invalid="ignore"):  # the driver refuses metrics that are not finite
-            self.latest.metrics |= algorithm.learn_from(memory, self._due(self.steps) - self._due(before))
+            self.latest.metrics |= algorithm.learn_from(memory, self._due(steps) - self._due(before))
         source.publish(algorithm.policy.policy_state, algorithm.policy.values, algorithm.n_updates)
         counts = {"n_updates": float(algorithm.n_updates), "replay_size": float(len(memory))}
         return self.latest.metrics | counts | source.metrics()

@@ -46,6 +46,7 @@ class OnPolicyLoop:
         if self.steps == 0:
             algorithm.begin()
         source.take_lost()  # discarded: a new rollout does not follow from earlier steps
+        self.rollout.clear()
         rollout = source.gather(self._n_steps, self.rollout)
         refresh(self.steps)
         # Under NEXT_STEP autoreset a very short rollout may contain only resets.
