@@ -114,9 +114,9 @@ def test_nothing_is_learned_and_actions_are_random_before_learning_starts(
 ) -> None:
     asked: list[int] = []
     run = built(algo, playable(algo, Walk), learning_starts=32, train_every=8, num_envs=2)
-    actor: Any = run.source.actor  # type: ignore[attr-defined]
-    act = actor._act
-    monkeypatch.setattr(actor, "_act", lambda *given, **named: (asked.append(run.steps), act(*given, **named))[1])
+    policy = run.algorithm.policy
+    act = policy.act
+    monkeypatch.setattr(policy, "act", lambda *given, **named: (asked.append(run.steps), act(*given, **named))[1])
     before = weights_of(run.algorithm)
     for _ in range(4):
         run.advance()
