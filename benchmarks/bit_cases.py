@@ -31,6 +31,9 @@ class Case:
     env: Settings = field(default_factory=dict)  # the arguments of TinyEnv, for the kind `tiny`
 
 
+# Defaults that have changed: a case has the old ones, so that it computes the same with an older package.
+_OLD_DEFAULTS: Mapping[str, Settings] = {"dqn": {"epsilon": 0.1}, "ppg": {"ent_coef": 0.0}}
+
 # What an algorithm is given on a real environment; it learns several times within _STEPS loop steps.
 _ROLLOUT = {"n_steps": 24, "num_envs": 2, "hidden_sizes": [16, 16]}
 _MINIBATCHES = _ROLLOUT | {"batch_size": 16, "n_epochs": 2}
@@ -48,10 +51,10 @@ SETTINGS: Mapping[str, Settings] = {
     "ppo": _MINIBATCHES,
     "a2c": _ROLLOUT | {"n_steps": 5},
     "trpo": _ROLLOUT | {"batch_size": 16, "n_critic_updates": 2},
-    "ppg": _MINIBATCHES | {"aux_interval": 2, "n_aux_epochs": 2, "aux_batch_size": 32},
+    "ppg": _MINIBATCHES | _OLD_DEFAULTS["ppg"] | {"aux_interval": 2, "n_aux_epochs": 2, "aux_batch_size": 32},
     "recurrent_ppo": _MINIBATCHES | {"rnn_hidden_size": 8},
     "gail": _MINIBATCHES | {"disc_updates": 2, "disc_batch_size": 16, "disc_hidden_sizes": [16]},
-    "dqn": _REPLAY | {"target_update_interval": 5},
+    "dqn": _REPLAY | _OLD_DEFAULTS["dqn"] | {"target_update_interval": 5},
     "ddpg": _REPLAY,
     "td3": _REPLAY,
     "sac": _REPLAY,
@@ -227,12 +230,14 @@ VARIANTS: Mapping[str, Worlds] = {
         **_DATASET_VARIANTS,
         "validation": {"validation_fraction": 0.3},
         "likelihood": {"loss": "likelihood"},
+        "squashed": {"loss": "likelihood", "policy_head": "squashed"},
         "own_network": {"model": f"{_OWN}Policy"},
     },
     "awac": {
         **_TRANSITIONS_VARIANTS,
         "softmax": {"weighting": "softmax"},
-        "own_network": {"model": f"{_OWN}SoftActorCritic"},
+        "squashed": {"policy_head": "squashed"},
+        "own_network": {"model": f"{_OWN}DeterministicActorCritic"},
     },
     "iql": {
         **_TRANSITIONS_VARIANTS,
@@ -290,7 +295,7 @@ _STARTED_FROM: Mapping[str, tuple[str, Settings]] = {
 
 def _tiny(name: str, algo: str, env: Settings, settings: Settings) -> Case:
     actions = {"actions": settings["actions"]} if "actions" in settings else {}
-    given = {key: value for key, value in settings.items() if key != "actions"}
+    given = _OLD_DEFAULTS.get(algo, {}) | {key: value for key, value in settings.items() if key != "actions"}
     sde = {"actions": "continuous"} if "use_sde" in settings else {}
     steps = 3 if settings.get("online") else _TINY_STEPS.get(algo, _DEFAULT_STEPS)
     return Case(name, {"algo": algo, **given}, steps, "tiny", {**env, **actions, **sde})

@@ -39,7 +39,7 @@ class PlainPGLoopConfig(OnPolicyLoopConfig):
 
 
 class PlainPGConfig(OnPolicyConfig):
-    """maximise E[log pi(a|s) w(A) A] + ent_coef H - vf_coef (V - target)^2 / 2; w is 1, or regret where A is below 0"""
+    """maximise E[log pi(a|s) w(A) A] + ent_coef H - vf_coef (V - target)^2; w is 1, or regret where A is below 0"""
 
     # A float also accepts regret_schedule and regret_warmup_steps; `report` puts it into the metrics.
     regret: float = setting(1.0, "Weight of actions that went worse than expected.", ge=0.0, report=True, probe=0.1)

@@ -93,7 +93,7 @@ def test_three_updates_equal_a_plain_reference_in_torch(info: SpaceInfo, engine:
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         params, value = network(data["obs"])
         log_prob = learner.distribution.log_prob(params, data["action"])
-        error = 0.5 * (value - data["target"]).square().mean()
+        error = (value - data["target"]).square().mean()
         entropy = learner.distribution.entropy(params).mean()
         optimiser.zero_grad()
         (-(log_prob * advantage).mean() + cfg.vf_coef * error - cfg.ent_coef * entropy).backward()

@@ -13,16 +13,18 @@ from torch import nn
 
 from conformance import CONTINUOUS, DISCRETE, ENGINES, agent, built
 from off_policy_reference import MASKED, acted, assert_same_weights, rows_of, transitions, weights_of
-from offline_reference import ImitationReference, choice_cost, squared_error, squashed_density
+from offline_reference import ImitationReference, choice_cost, gaussian_cost, squared_error, squashed_density
 from rl_training.algorithms.bc import SPEC, BCConfig
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.testing import TinyEnv
 from rl_training.types import SpaceInfo
 
 EACH_ENGINE = pytest.mark.parametrize("engine", ENGINES)
+SQUASHED = {"loss": "likelihood", "policy_head": "squashed"}
 KINDS: dict[str, tuple[SpaceInfo, dict[str, Any], Callable[..., Any]]] = {
     "squares": (CONTINUOUS, {"loss": "mse"}, squared_error),
-    "likelihood": (CONTINUOUS, {"loss": "likelihood"}, lambda actor, obs, a: -squashed_density(actor(obs), a)),
+    "likelihood": (CONTINUOUS, {"loss": "likelihood"}, gaussian_cost),
+    "squashed": (CONTINUOUS, SQUASHED, lambda actor, obs, a: -squashed_density(actor(obs), a)),
     "choices": (DISCRETE, {}, choice_cost),
 }
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
@@ -83,14 +85,24 @@ def test_squares_lead_to_the_mean_of_the_actions() -> None:
     np.testing.assert_array_equal(found, acted(learner, np.ones((1, 3), np.float32), explore=True))
 
 
-def test_likelihood_leads_to_the_spread_of_the_actions_too() -> None:
+def test_squashed_likelihood_leads_to_the_spread_of_the_actions_too() -> None:
     raw = np.random.default_rng(0).normal([0.4, -0.6], [0.2, 0.7], (512, 2))
-    learner = taught(bc(loss="likelihood", batch_size=512), constant(CONTINUOUS, np.tanh(raw).astype(np.float32)))
+    learner = taught(bc(**SQUASHED, batch_size=512), constant(CONTINUOUS, np.tanh(raw).astype(np.float32)))
     obs = np.ones((4000, 3), np.float32)
     np.testing.assert_allclose(acted(learner, obs, explore=False)[0], np.tanh(raw.mean(axis=0)), atol=0.01)
     drawn = np.arctanh(acted(learner, obs, explore=True).clip(-0.999999, 0.999999))
     np.testing.assert_allclose(drawn.mean(axis=0), raw.mean(axis=0), atol=0.05)
     np.testing.assert_allclose(drawn.std(axis=0), raw.std(axis=0), rtol=0.06)
+
+
+def test_gaussian_likelihood_leads_to_the_spread_of_the_actions_too() -> None:
+    action = np.random.default_rng(0).normal([0.2, -0.3], [0.2, 0.3], (512, 2)).clip(-1.0, 1.0).astype(np.float32)
+    learner = taught(bc(loss="likelihood", batch_size=512), constant(CONTINUOUS, action))
+    obs = np.ones((4000, 3), np.float32)
+    np.testing.assert_allclose(acted(learner, obs, explore=False)[0], action.mean(axis=0), atol=5e-3)
+    drawn = acted(learner, obs, explore=True)
+    np.testing.assert_allclose(drawn.mean(axis=0), action.mean(axis=0), atol=0.02)
+    np.testing.assert_allclose(drawn.std(axis=0), action.std(axis=0), rtol=0.06)
 
 
 def test_choices_lead_to_their_shares() -> None:
@@ -138,21 +150,26 @@ class Forgetful(nn.Module):
 
     def __init__(self, info: SpaceInfo, config: Any) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, info.action_size * (2 if info.continuous else 1)))
+        outputs = info.action_size * (2 if config.policy_head == "squashed" else 1)
+        self.layers = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, outputs))
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         given: torch.Tensor = self.layers(obs)
         return given
 
 
-@pytest.mark.parametrize(("actions", "loss"), [("continuous", "likelihood"), ("discrete", "mse")])
-def test_judging_does_not_draw_what_a_users_network_draws_to_learn(actions: str, loss: str) -> None:
+@pytest.mark.parametrize(
+    ("actions", "settings"),
+    [("continuous", {"loss": "likelihood"}), ("continuous", SQUASHED), ("discrete", {"loss": "mse"})],
+    ids=str,
+)
+def test_judging_does_not_draw_what_a_users_network_draws_to_learn(actions: str, settings: dict[str, Any]) -> None:
     run = built(
         "bc",
         lambda: TinyEnv(actions=actions),
         dataset="rl_training.testing:tiny_dataset",
         model="test_bc_update:Forgetful",
-        loss=loss,
+        **settings,
     )
     run.advance()  # puts the network into its learning mode
     run.close()
@@ -169,6 +186,7 @@ def test_judging_does_not_draw_what_a_users_network_draws_to_learn(actions: str,
         ("learning_rate", -1e-3, "must be at least 0"),
         ("batch_size", 0, "must be at least 1"),
         ("loss", "l1", "must be one of mse, likelihood"),
+        ("policy_head", "soft", "must be one of gaussian, squashed"),
         ("validation_fraction", 1.0, "must be below 1"),
         ("validation_fraction", -0.1, "must be at least 0"),
         ("top_return_fraction", 0.0, "must be above 0"),

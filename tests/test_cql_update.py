@@ -240,6 +240,37 @@ def test_the_gap_of_choices_worked_by_hand() -> None:
     assert discrete_gap(values, choice).item() == pytest.approx(expected)
 
 
+def test_the_gap_leaves_out_forbidden_choices() -> None:
+    """By hand: the powers are 1 (the choice that was made), 1.977 and 1.873; the last one is forbidden."""
+    values, choice = torch.tensor([[1.0, 1.977, 1.873]]).log(), torch.tensor([0])
+    mask = torch.tensor([[True, True, False]])
+    assert discrete_gap(values, choice).item() == pytest.approx(1.579, abs=5e-4)
+    assert discrete_gap(values, choice, mask).item() == pytest.approx(1.091, abs=5e-4)
+
+
+@EACH_ENGINE
+def test_forbidden_choices_have_no_part_in_the_gap_of_an_update(engine: str) -> None:
+    """Neither in its value nor in its gradient, whatever their values are."""
+    learner, batch = cql(MASKED, engine=engine), transitions(MASKED, 32)
+    masks = batch.obs[:, -4:].astype(bool)
+    masks[:, 3] = False
+    masks[:, 0] = True
+    batch.obs[:, -4:] = masks
+    batch = replace(batch, action=np.zeros(32, np.int64), reward=np.zeros(32, np.float32))
+    ones = np.ones(32, np.float32)
+    plain = learner.q.differentiate(batch.obs, batch.action, batch.reward, ones, 4.0)
+    bias = learner.learners["network"].module.layers.head.bias
+    assert bias.grad is not None
+    assert bias.grad[3] == 0.0
+    with torch.no_grad():
+        bias[3] += 5.0
+    again = learner.q.differentiate(batch.obs, batch.action, batch.reward, ones, 4.0)
+    assert again.gap == pytest.approx(plain.gap, rel=1e-6)
+    logits = np.where(masks, learner.q.online(batch.obs), -np.inf).astype(np.float64)
+    expected = (np.log(np.exp(logits).sum(axis=1)) - logits[:, 0]).mean()
+    assert plain.gap == pytest.approx(expected, rel=1e-5)
+
+
 @EACH_ENGINE
 @pytest.mark.parametrize("settings", [{}, {"cql_alpha": 0.5, "activation": "tanh"}, {"cql_alpha": 0.0}], ids=str)
 def test_choices_are_learned_as_a_plain_reference_does(engine: str, settings: dict[str, Any]) -> None:

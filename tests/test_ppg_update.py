@@ -259,7 +259,7 @@ def one_sided(info: SpaceInfo, model: Any) -> OneSided:
 
 def own_network(info: SpaceInfo, model: Any) -> PhasicActorCritic:
     """What the package would have made."""
-    mlps = MLPActorCritic(info.input_shape[0], info.action_size, model.shape(), continuous=info.continuous)
+    mlps = MLPActorCritic(info.input_shape[0], info.action_size, model.shape(info), continuous=info.continuous)
     return PhasicActorCritic(mlps, None, orthogonal=model.ortho_init)
 
 

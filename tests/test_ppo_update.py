@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -159,13 +161,13 @@ def test_an_update_equals_a_plain_reference_in_torch(info: SpaceInfo, engine: st
             squares = torch.maximum(squares, (kept - data["target"]).square())
         entropy = learner.distribution.entropy(params).mean()
         optimiser.zero_grad()
-        (policy_loss + cfg.vf_coef * 0.5 * squares.mean() - cfg.ent_coef * entropy).backward()
+        (policy_loss + cfg.vf_coef * squares.mean() - cfg.ent_coef * entropy).backward()
         norm = torch.nn.utils.clip_grad_norm_(network.parameters(), cfg.max_grad_norm, foreach=False)
         optimiser.step()
         seen.append(
             {
                 "policy_loss": policy_loss.item(),
-                "value_loss": 0.5 * squares.mean().item(),
+                "value_loss": squares.mean().item(),
                 "entropy": entropy.item(),
                 "approx_kl": (ratio - 1 - ratio.log()).mean().item(),
                 "clip_fraction": (ratio != inside).float().mean().item(),
@@ -327,7 +329,7 @@ def test_metrics_of_an_untouched_policy_worked_by_hand(engine: str) -> None:
     params, value = learner.network(data["obs"])
     metrics = learner.update(rollout)
     assert metrics["entropy"] == pytest.approx(learner.distribution.entropy(params).mean().item(), rel=1e-5)
-    assert metrics["value_loss"] == pytest.approx(0.5 * (value - data["target"]).square().mean().item(), rel=1e-4)
+    assert metrics["value_loss"] == pytest.approx((value - data["target"]).square().mean().item(), rel=1e-4)
     unexplained = np.var((data["target"] - data["value"]).numpy()) / np.var(data["target"].numpy())
     assert metrics["explained_variance"] == pytest.approx(1 - unexplained, abs=1e-4)
 
@@ -388,3 +390,35 @@ def test_the_spec_says_what_ppo_is() -> None:
     assert SPEC.name == "ppo"
     assert SPEC.config is PPOConfig
     assert {"discrete", "continuous"} <= set(SPEC.capabilities.actions)
+
+
+def log_std(learner: OnPolicyAlgorithm) -> Tensor:
+    (found,) = [leaf for name, leaf in learner.network.named_parameters() if name.endswith("log_std")]
+    return found.detach()
+
+
+WIDE = replace(CONTINUOUS, action_low=(-3.0, -0.5), action_high=(3.0, 0.5))
+
+
+@pytest.mark.parametrize("algo", ["ppo", "a2c", "trpo", "ppg", "recurrent_ppo", "gail"])
+def test_the_first_deviation_is_one_unit_of_the_environment_and_at_most_1(algo: str) -> None:
+    """A range of 6 is mapped to [-1, 1], so one unit is 1/3 there; a range of 1 would need a deviation of 2."""
+    learner = algorithm(algo, WIDE)
+    assert log_std(learner).tolist() == pytest.approx([-math.log(3.0), 0.0])
+    assert log_std(algorithm(algo, WIDE, log_std_init=0.5)).tolist() == [0.5, 0.5], "a number is in the policy's units"
+
+
+def test_state_dependent_noise_starts_with_the_same_deviations() -> None:
+    learner = algorithm("ppo", WIDE, use_sde=True, hidden_sizes=(4,))
+    torch.testing.assert_close(log_std(learner), torch.tensor([[-math.log(3.0), 0.0]] * 4))
+
+
+@pytest.mark.parametrize("algo", ["ppo", "a2c"])
+@EACH_ENGINE
+def test_vf_coef_weighs_the_mean_squared_error(algo: str, engine: str) -> None:
+    """The gradient of the value's last bias is vf_coef * 2 * mean(value - target), as in Stable-Baselines3."""
+    learner = algorithm(algo, DISCRETE, engine=engine, vf_coef=0.7, ent_coef=0.0)
+    data = learner.prepare(played(learner, DISCRETE, n_steps=8, num_envs=2))
+    learner.gradient(data)
+    found = learner.network.value_head.bias.grad.item()
+    assert found == pytest.approx(0.7 * 2.0 * float(np.mean(data.value - data.target)), rel=1e-4)

@@ -541,7 +541,7 @@ def test_a_loaded_agent_learns_as_if_it_had_never_been_saved(
 
 def test_a_loaded_agent_explores_as_it_did_when_it_was_saved(tmp_path: Path) -> None:
     """Its schedule has ended: no action is random any more, though the config begins with nothing but random ones."""
-    small = {"hidden_sizes": [8], "learning_starts": 8, "buffer_size": 99}
+    small = {"hidden_sizes": [8], "learning_starts": 8, "buffer_size": 99, "batch_size": 32}
     schedule = {"type": "linear", "end": 0.0, "steps": 40}
     agent = DQN("CartPole-v1", epsilon=1.0, epsilon_schedule=schedule, **small).learn(60)
     loaded = DQN.load(agent.save(tmp_path / "agent"))

@@ -315,7 +315,7 @@ def few_updates(algo: str, **settings: Any) -> dict[str, Any]:
         "eval_episodes": 1,
         "hidden_sizes": [8],
         "n_steps": 8,
-        "buffer_size": 100,
+        "buffer_size": 1000,
         "learning_starts": 0,
         "train_every": 16,
         "updates_per_step": 1 / 16,

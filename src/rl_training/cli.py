@@ -85,12 +85,16 @@ def resume(run: str, overrides: tuple[str, ...], which: str, quiet: bool) -> Non
 @click.argument("run")
 @click.option("--episodes", type=click.IntRange(1), default=100, help="How many episodes.", show_default=True)
 @click.option("--checkpoint", "which", default="latest", help="latest, best or step_N.", show_default=True)
+@click.option("--stochastic", is_flag=True, help="Explore as in training instead of taking greedy actions.")
+@click.option("--env", help="Another environment with the same spaces: an id or module:function.")
 @click.option("--device", default="auto", show_default=True)
-def evaluate(run: str, episodes: int, which: str, device: str) -> None:
-    """Evaluate the policy of RUN (a run's folder or a checkpoint) with greedy actions."""
+def evaluate(run: str, episodes: int, which: str, stochastic: bool, env: str | None, device: str) -> None:
+    """Evaluate the policy of RUN (a run's folder or a checkpoint), with greedy actions unless told otherwise."""
     from rl_training.runtime.workflows import evaluate_checkpoint
 
-    metrics = evaluate_checkpoint(run, num_episodes=episodes, device=device, which=which)
+    metrics = evaluate_checkpoint(
+        run, num_episodes=episodes, device=device, which=which, deterministic=not stochastic, env=env
+    )
     click.echo(
         f"return {metrics['eval_return_mean']:.2f} +- {metrics['eval_return_std']:.2f} over {episodes} episodes "
         f"(min {metrics['eval_return_min']:.2f}, max {metrics['eval_return_max']:.2f}, "
@@ -131,7 +135,7 @@ def describe(algo: str, as_json: bool) -> None:
         for setting in settings_of(spec).values():
             if setting.part == part:
                 name = " = ".join((setting.name, *setting.aliases)) + (" *" if setting.schedulable else "")
-                rows.append((name, setting.kind, _shown(setting.default), setting.range, setting.help))
+                rows.append((name, setting.kind, setting.default_text, setting.range, setting.help))
         _print_table(rows)
         click.echo()
     click.echo("* takes X_schedule and X_warmup_steps too")
@@ -290,14 +294,6 @@ def _report_seeds(outcome: SeedsResult) -> None:
         click.echo(f"missing  seeds {', '.join(map(str, outcome.missing))}")
     click.echo(f"runs     {outcome.folder}")
     click.echo(f"summary  {outcome.summary_file}")
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(list(value) if isinstance(value, tuple) else value)
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:

@@ -359,7 +359,7 @@ def test_spaces_that_nobody_supports_are_named() -> None:
 
 def test_state_dependent_noise_has_the_variance_of_its_features() -> None:
     torch.manual_seed(0)
-    network = MLPActorCritic(3, 2, Shape((6,), "tanh", True, -0.5, True), continuous=True)
+    network = MLPActorCritic(3, 2, Shape((6,), "tanh", True, (-0.5, -0.5), True), continuous=True)
     assert network.log_std is not None
     assert network.log_std.shape == (6, 2)
     obs = torch.randn(5, 3)

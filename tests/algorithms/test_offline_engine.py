@@ -10,7 +10,6 @@ import torch
 
 from conformance import CONTINUOUS, DISCRETE, agent, built
 from off_policy_reference import MASKED, acted, transitions, weights_of
-from rl_training.algorithms.awac import SquashedLikelihood
 from rl_training.algorithms.iql import ExpectileRegression
 from rl_training.algorithms.parts.autograd import FIRST, DrawnActions
 from rl_training.algorithms.td3_bc import AnchoredActorLoss
@@ -24,11 +23,13 @@ OPTIONS: dict[str, list[tuple[SpaceInfo, dict[str, Any]]]] = {
     "bc": [
         (CONTINUOUS, {"loss": "mse"}),
         (CONTINUOUS, {"loss": "likelihood"}),
+        (CONTINUOUS, {"loss": "likelihood", "policy_head": "squashed"}),
         (DISCRETE, {}),
         (MASKED, {"normalize_obs": True}),
     ],
     "awac": [
         (CONTINUOUS, {"awac_lambda": 0.1, "max_weight": 2.0}),
+        (CONTINUOUS, {"policy_head": "squashed"}),
         (CONTINUOUS, {"weighting": "softmax", "awac_lambda": 0.05}),
         (CONTINUOUS, {"n_critics": 3}),
     ],
@@ -117,15 +118,27 @@ def both(algo: str, info: SpaceInfo = CONTINUOUS, **option: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("algo", "info", "option"),
     [
+        ("awac", CONTINUOUS, {"policy_head": "squashed"}),
         ("awac", CONTINUOUS, {}),
         ("bc", CONTINUOUS, {"loss": "mse"}),
         ("iql", CONTINUOUS, {"policy_head": "deterministic"}),
+        ("bc", CONTINUOUS, {"loss": "likelihood", "policy_head": "squashed"}),
         ("bc", CONTINUOUS, {"loss": "likelihood"}),
         ("iql", CONTINUOUS, {}),
         ("bc", DISCRETE, {}),
         ("bc", MASKED, {}),
     ],
-    ids=["soft", "mean", "mean of iql", "soft of bc", "gaussian", "choice", "masked choice"],
+    ids=[
+        "soft",
+        "gaussian of awac",
+        "mean",
+        "mean of iql",
+        "soft of bc",
+        "gaussian of bc",
+        "gaussian",
+        "choice",
+        "masked choice",
+    ],
 )
 @pytest.mark.parametrize("rows", [1, 13])
 def test_regression_has_one_gradient_and_one_loss(
@@ -135,7 +148,7 @@ def test_regression_has_one_gradient_and_one_loss(
     weight = np.random.default_rng(0).uniform(0.0, 5.0, rows).astype(np.float32)
     found, gradients = [], []
     for learner in both(algo, info, **option):
-        regression = SquashedLikelihood() if algo == "awac" else learner.regression
+        regression = learner.regression
         columns = [batch.action, weight] + ([] if info.continuous else [learner.observer.mask(batch.obs)])
         report = learner.actor.fit(batch.obs, regression, *columns, learning_rate=0.0)
         found.append(regression.costs(report, batch.action))

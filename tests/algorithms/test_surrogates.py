@@ -37,7 +37,7 @@ class Case:
     def __init__(self, kind: str, masked: bool, activation: str = "tanh", hidden: tuple[int, ...] = (5, 4)) -> None:
         torch.manual_seed(3)
         self.info, rng = KINDS[kind], np.random.default_rng(0)
-        shape = Shape(hidden, activation, False, -0.3)
+        shape = Shape(hidden, activation, False, (-0.3,) * self.info.action_size)
         self.network = MLPActorCritic(3, self.info.action_size, shape, continuous=self.info.continuous)
         with torch.no_grad():
             for parameter in self.network.parameters():

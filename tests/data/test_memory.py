@@ -28,6 +28,8 @@ from rl_training.types import ArrayKind, Step, UserError
 
 VECTOR = info_of((2,))
 ALPHA = 0.6
+# The arrays `[B]` of a batch of transitions.
+COLUMNS = [name for name in Transitions.__slots__ if name not in ("records", "between")]
 
 
 class Priorities:
@@ -450,7 +452,7 @@ def test_a_mixture_notes_what_came_from_its_second_memory() -> None:
     assert batch.index[:4].tolist() == [-1] * 4
     assert batch.weight[:4].tolist() == [1.0] * 4
     assert (batch.records["visits"][:4] == -7).all()
-    fresh = Transitions(**{name: getattr(batch, name)[4:] for name in Transitions.__slots__ if name != "records"})
+    fresh = Transitions(**{name: getattr(batch, name)[4:] for name in COLUMNS})
     fresh.records = {name: values[4:] for name, values in batch.records.items()}
     rows = world.check_transitions(fresh, 1)
     drawn = priorities[batch.index[4:] % 20]

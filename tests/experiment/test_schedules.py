@@ -31,6 +31,9 @@ def at(schedule: Any, step: int, base: float | None = 0.8, horizon: int | None =
         ({"type": "linear", "start": 0.0, "end": 1.0}, 0.0, 0.5, 1.0),
         ({"type": "linear", "end": 0.4, "steps": 50}, 0.8, 0.4, 0.4),
         ({"type": "linear", "end": 0.4, "steps": 200}, 0.8, 0.7, 0.6),
+        ({"type": "linear", "end": 0.4, "fraction": 0.5}, 0.8, 0.4, 0.4),
+        ({"type": "exponential", "end": 0.2, "fraction": 1}, 0.8, 0.4, 0.2),
+        ({"type": "polynomial", "fraction": None}, 0.8, 0.2, 0.0),
         ("cosine", 0.8, 0.4, 0.0),
         ({"type": "cosine", "end": 0.2}, 0.8, 0.5, 0.2),
         ({"type": "exponential", "end": 0.2}, 0.8, 0.4, 0.2),
@@ -99,7 +102,7 @@ def test_a_schedule_without_a_horizon_says_so_and_one_with_its_own_steps_needs_n
         ({"type": "liner"}, "type 'liner' is not known; allowed are constant, linear"),
         ({"type": ["linear"]}, r"type \['linear'\] is not known"),
         ({"type": None}, "type None is not known"),
-        ({"type": "linear", "stop": 0.1}, "linear does not take 'stop'; it takes end, start, steps"),
+        ({"type": "linear", "stop": 0.1}, "linear does not take 'stop'; it takes end, fraction, start, steps"),
         ({"type": "linear", "stop": 0.1, 3: 0.1}, "linear does not take"),
         ({"type": "linear", "power": 2}, "linear does not take 'power'"),
         ({"type": "constant", "end": 0.1}, "constant does not take 'end'"),
@@ -107,6 +110,11 @@ def test_a_schedule_without_a_horizon_says_so_and_one_with_its_own_steps_needs_n
         ({"type": "linear", "start": "high"}, "start='high' is not a number"),
         ({"type": "linear", "steps": 0}, "steps=0 must be a whole number of at least 1"),
         ({"type": "linear", "steps": 2.5}, "steps=2.5 must be a whole number"),
+        ({"type": "linear", "fraction": 0}, "fraction=0 must be above 0 and at most 1"),
+        ({"type": "cosine", "fraction": 1.5}, "fraction=1.5 must be above 0 and at most 1"),
+        ({"type": "linear", "fraction": "half"}, "fraction='half' is not a number"),
+        ({"type": "linear", "fraction": 0.5, "steps": 9}, "'steps' and 'fraction' both say how long it lasts"),
+        ({"type": "step", "every": 5, "fraction": 0.5}, "step does not take 'fraction'"),
         ({"type": "exponential"}, "exponential needs start and end above 0, not 0.8 and 0"),
         ({"type": "exponential", "start": -1, "end": 1}, "exponential needs start and end above 0"),
         ({"type": "polynomial", "power": 0}, "power=0 must be above 0"),
@@ -133,6 +141,29 @@ def test_a_schedule_without_a_horizon_says_so_and_one_with_its_own_steps_needs_n
 def test_the_parser_says_what_is_wrong(schedule: Any, complaint: str) -> None:
     with pytest.raises(ScheduleError, match=complaint):
         parse_schedule(schedule, 0.8)
+
+
+def test_a_fraction_is_a_share_of_the_run() -> None:
+    curve = {"type": "linear", "start": 1.0, "end": 0.0, "fraction": 0.1}
+    assert [at(curve, step, horizon=1000) for step in (0, 25, 50, 100, 101)] == pytest.approx([1, 0.75, 0.5, 0, 0])
+    assert at(curve, 100, horizon=2000) == pytest.approx(0.5)
+    with pytest.raises(ScheduleError, match="needs total_timesteps"):
+        at(curve, 0, horizon=None)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        ({"type": "constant"}, "0.8"),
+        ("linear", "linear from 0.8 to 0 over the run"),
+        ({"type": "cosine", "end": 0.1, "fraction": 0.25}, "cosine from 0.8 to 0.1 over the first 25% of the run"),
+        ({"type": "linear", "start": 1, "steps": 500}, "linear from 1 to 0 over 500 steps"),
+        ({"type": "step", "every": 10, "end": 0.1}, "from 0.8, times 0.5 every 10 steps, until 0.1"),
+        ({"type": "piecewise", "points": [[0, 1], [5, 0.5]]}, "through 1 at step 0, 0.5 at step 5"),
+    ],
+)
+def test_a_curve_in_words(schedule: Any, words: str) -> None:
+    assert str(parse_schedule(schedule, 0.8)) == words
 
 
 def test_a_schedule_needs_somewhere_to_start() -> None:

@@ -32,7 +32,7 @@ KINDS = {
 
 def _network(info: SpaceInfo, activation: str) -> tuple[MLPActorCritic, FlatParameters]:
     torch.manual_seed(3)
-    shape = Shape((16, 8), activation, True, -0.3)
+    shape = Shape((16, 8), activation, True, (-0.3,) * info.action_size)
     network = MLPActorCritic(5, info.action_size, shape, continuous=info.continuous)
     with torch.no_grad():
         for parameter in network.parameters():
@@ -251,7 +251,7 @@ def test_what_the_engine_does_not_cover_is_left_to_autograd() -> None:
     info = KINDS["discrete"]
     assert not within_reach(_network(info, "elu")[0], info)
     assert not within_reach(_network(info, "tanh")[0].double(), info)
-    sde = MLPActorCritic(5, 2, Shape((4,), "tanh", True, 0.0, True), continuous=True)
+    sde = MLPActorCritic(5, 2, Shape((4,), "tanh", True, (0.0, 0.0), True), continuous=True)
     assert not within_reach(sde, KINDS["continuous"])
     for settings in ({"activation": "elu"}, {"model": "rl_training.testing:LinearActorCritic"}):
         run = build(tiny_config("ppo", **settings))

@@ -139,11 +139,14 @@ def test_a_loaded_reward_normaliser_goes_on_with_the_open_episodes() -> None:
 @pytest.mark.parametrize("algo", ON_POLICY)
 def test_statistics_count_real_transitions_and_never_the_rows_of_a_reset(algo: str, mode: AutoresetMode) -> None:
     factory = in_mode(Walk, mode, numbered=True)
-    run = trained(algo, factory, normalize_obs=True, normalize_reward=True, total_timesteps=60)
-    really_taken = sum(env.steps_taken for env in run.source.collector.envs.envs)
-    assert run.steps == really_taken
-    assert run.algorithm.observer.normalizer.moments.count == really_taken
-    assert run.algorithm.reward_normalizer.moments.count == really_taken
+    for what, moments_of in (
+        ("normalize_obs", lambda algorithm: algorithm.observer.normalizer.moments),
+        ("normalize_reward", lambda algorithm: algorithm.reward_normalizer.moments),
+    ):
+        run = trained(algo, factory, **{what: True}, total_timesteps=60)
+        really_taken = sum(env.steps_taken for env in run.source.collector.envs.envs)
+        assert run.steps == really_taken
+        assert moments_of(run.algorithm).count == really_taken
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
@@ -179,7 +182,7 @@ def test_statistics_are_frozen_while_a_rollout_is_collected() -> None:
     run.source.collector.step = watched
     run.advance()
     run.advance()
-    assert counts == [0.0] * 8 + [16.0] * 8
+    assert counts == [0.0] * 8 + [16.0] * 8 + [32.0] * 8, "random steps, then two rollouts"
     run.close()
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from conformance import CONTINUOUS, agent
 from off_policy_reference import acted, transitions
-from rl_training.algorithms.awac import SquashedLikelihood, awac_weights
-from rl_training.algorithms.bc import CategoricalLikelihood, SquaredError
+from rl_training.algorithms.awac import awac_weights
+from rl_training.algorithms.parts.regressions import CategoricalLikelihood, SquaredError
 from rl_training.ops.distributions import (
     LOG_STD_MAX,
     LOG_STD_MIN,
@@ -172,14 +172,20 @@ def cells(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("engine", ["auto", "autograd"])
 @pytest.mark.parametrize(
-    ("algo", "edges"),
-    [("awac", np.tanh(np.linspace(-6.0, 6.0, 151))), ("iql", np.linspace(-8.0, 8.0, 151))],
-    ids=["soft", "gaussian"],
+    ("algo", "head", "edges"),
+    [
+        ("awac", "squashed", np.tanh(np.linspace(-6.0, 6.0, 151))),
+        ("awac", "gaussian", np.linspace(-2.0, 2.0, 201)),
+        ("iql", "gaussian", np.linspace(-8.0, 8.0, 151)),
+    ],
+    ids=["soft", "narrow gaussian", "gaussian"],
 )
-def test_an_actors_density_is_that_of_the_actions_it_is_given(engine: str, algo: str, edges: np.ndarray) -> None:
+def test_an_actors_density_is_that_of_the_actions_it_is_given(
+    engine: str, algo: str, head: str, edges: np.ndarray
+) -> None:
     """Not of actions that it drew itself: over all actions at one observation it integrates to one."""
-    learner = agent(algo, CONTINUOUS, engine=engine)
-    regression = SquashedLikelihood() if algo == "awac" else learner.regression
+    learner = agent(algo, CONTINUOUS, engine=engine, policy_head=head)
+    regression = learner.regression
     actions, area_of_each = cells(edges)
     obs = np.repeat(transitions(CONTINUOUS, 1).obs, len(actions), axis=0)
     columns = (actions, np.ones(len(obs), np.float32))
@@ -189,16 +195,22 @@ def test_an_actors_density_is_that_of_the_actions_it_is_given(engine: str, algo:
     np.testing.assert_array_equal(density, again)
     assert (density * area_of_each).sum() == pytest.approx(1.0, abs=0.01)
     assert density.max() > 3.0 * np.median(density)
-    if algo == "iql":  # the mean of a squashed Gaussian is nowhere to be read
+    if head == "gaussian":  # the mean of a squashed Gaussian is nowhere to be read
         mean = (density[:, None] * actions).sum(axis=0) / density.sum()
         np.testing.assert_allclose(mean, acted(learner, obs[:1], explore=False)[0], atol=1e-3)
 
 
 @pytest.mark.parametrize("engine", ["auto", "autograd"])
 def test_what_is_held_out_costs_what_it_would_if_it_were_learned_from(engine: str) -> None:
-    for algo, settings in (("awac", {}), ("bc", {"loss": "likelihood"}), ("bc", {"loss": "mse"})):
+    for algo, settings in (
+        ("awac", {}),
+        ("awac", {"policy_head": "squashed"}),
+        ("bc", {"loss": "likelihood"}),
+        ("bc", {"loss": "likelihood", "policy_head": "squashed"}),
+        ("bc", {"loss": "mse"}),
+    ):
         learner, batch = agent(algo, CONTINUOUS, engine=engine, **settings), transitions(CONTINUOUS, 9)
-        regression = SquashedLikelihood() if algo == "awac" else learner.regression
+        regression = learner.regression
         report = learner.actor.fit(batch.obs, regression, batch.action, np.ones(9, np.float32), learning_rate=0.0)
         held_out = regression.held_out(learner.policy, batch.obs, batch.action)
         np.testing.assert_allclose(held_out, regression.costs(report, batch.action), rtol=1e-4, atol=1e-5)

@@ -90,12 +90,12 @@ def test_equal_advantages_become_zero_and_not_nan() -> None:
     torch.testing.assert_close(standardize(numbers(2.0, 2.0, 2.0)), numbers(0.0, 0.0, 0.0))
 
 
-def test_the_value_loss_is_half_the_mean_squared_error() -> None:
+def test_the_value_loss_is_the_mean_squared_error() -> None:
     value = numbers(1.0, 4.0).requires_grad_()
     loss = value_loss(value, numbers(2.0, 1.0))
-    assert loss.item() == pytest.approx(0.5 * (1.0 + 9.0) / 2)
+    assert loss.item() == pytest.approx((1.0 + 9.0) / 2)
     loss.backward()
-    torch.testing.assert_close(value.grad, numbers(-0.5, 1.5))
+    torch.testing.assert_close(value.grad, numbers(-1.0, 3.0))
 
 
 def test_value_clipping_takes_the_larger_error_worked_by_hand() -> None:
@@ -104,18 +104,18 @@ def test_value_clipping_takes_the_larger_error_worked_by_hand() -> None:
     value.requires_grad_()
     errors = [max(0.0, 0.8**2), max(3.0**2, 3.8**2), max(0.1**2, 0.1**2)]
     loss = clipped_value_loss(value, old, target, 0.2)
-    assert loss.item() == pytest.approx(0.5 * sum(errors) / 3)
+    assert loss.item() == pytest.approx(sum(errors) / 3)
     loss.backward()
     # The first two were taken from the kept value, which does not move.
-    torch.testing.assert_close(value.grad, numbers(0.0, 0.0, 0.1 / 3))
+    torch.testing.assert_close(value.grad, numbers(0.0, 0.0, 0.2 / 3))
 
 
 def test_value_clipping_still_learns_where_the_plain_error_is_larger() -> None:
     value = numbers(3.0).requires_grad_()
     loss = clipped_value_loss(value, numbers(1.0), numbers(0.0), 0.5)
-    assert loss.item() == pytest.approx(0.5 * 9.0)
+    assert loss.item() == pytest.approx(9.0)
     loss.backward()
-    torch.testing.assert_close(value.grad, numbers(3.0))
+    torch.testing.assert_close(value.grad, numbers(6.0))
 
 
 @given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9), st.floats(-9, 9)), min_size=1), st.floats(0.01, 5))

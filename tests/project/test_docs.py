@@ -425,6 +425,7 @@ def test_recipe_for_an_algorithm_works(tmp_path: Path) -> None:
             followed += 1
     assert followed == 13
     name_in_the_settings_table(copy)
+    assert in_copy(copy, "benchmarks/defaults.py").returncode == 0
     command = ("-c", "from rl_training.cli import main; main()")
     done = in_copy(copy, *command, "train", "plain_pg/cartpole", *tiny("plain_pg"))
     assert done.returncode == 0, done.stderr
@@ -449,6 +450,7 @@ def test_recipe_for_an_algorithm_works(tmp_path: Path) -> None:
         "test_docs.py::test_algorithm_table",
         "test_docs.py::test_preset_table",
         "test_docs.py::test_settings_are_used",
+        "test_defaults_table.py::test_the_document_is_up_to_date",
         "test_package_smoke.py::test_roadmap",
         "test_package_api_exports.py::test_every_algorithm_has_its_class[plain_pg]",
         "test_plain_pg_update.py",
@@ -460,6 +462,7 @@ def test_recipe_for_an_algorithm_works(tmp_path: Path) -> None:
 SEE_THE_ALGORITHM = (
     "contract",
     "docs",
+    "defaults_table",
     "package_smoke",
     "package_api_exports",
     "plain_pg_update",

@@ -170,7 +170,7 @@ def outcomes(rows: Any) -> dict[bytes, tuple[Any, ...]]:
 
 @pytest.mark.parametrize(("fraction", "old"), [(0.0, 0), (0.3, 3), (0.5, 5), (1.0, 10)])
 def test_minibatches_are_mixed_as_the_fraction_says(fraction: float, old: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, batches = learned_from(online("iql", offline_fraction=fraction), monkeypatch)
+    run, batches = learned_from(online("iql", offline_fraction=fraction, reward_scale=1.0), monkeypatch)
     known = outcomes(run.loop.dataset)
     replay = run.loop.memory.second.replay
     fresh = outcomes(replay.gather(np.arange(len(replay)), gamma=0.9))

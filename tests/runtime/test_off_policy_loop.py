@@ -30,6 +30,7 @@ from rl_training.runtime.checkpoints.checkpoint import read_checkpoint, write_ch
 from rl_training.runtime.train import Run, build
 from rl_training.runtime.train import run as run_training
 from rl_training.testing import TinyEnv, checkpoint_differences
+from rl_training.types import UserError
 from run_helpers import training_differences
 
 EACH = pytest.mark.parametrize("algo", OFF_POLICY)
@@ -219,8 +220,34 @@ def test_the_environment_gets_scaled_actions_and_the_replay_keeps_them_as_the_po
     np.testing.assert_allclose(received, -2.0 + 4.0 * (action + 1.0), rtol=1e-5, atol=1e-5)
 
 
+@EACH_MODE
+@EACH
+def test_the_scale_of_observations_is_that_of_the_real_steps(algo: str, mode: AutoresetMode) -> None:
+    """Rows that a reset produced show the last observation of an episode once more; they do not count."""
+    factory = in_mode(lambda number: playable(algo, lambda: Walk(number))(), mode, numbered=True)
+    run = built(algo, factory, num_envs=3, normalize_obs=True, train_every=50, learning_starts=1_000)
+    run.advance()
+    run.advance()
+    moments, replay = run.algorithm.observer.normalizer.moments, run.loop.memory.replay  # type: ignore[attr-defined]
+    obs = replay.gather(np.concatenate(replay.histories()), gamma=0.9).obs
+    run.close()
+    assert moments.count == len(obs) == run.steps
+    np.testing.assert_allclose(moments.mean, obs.mean(axis=0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(moments.var, obs.var(axis=0), rtol=1e-4, atol=1e-6)
+
+
+def test_a_buffer_smaller_than_a_minibatch_is_refused() -> None:
+    message = "buffer_size=31: must be at least batch_size=32, or a minibatch would hold the same transitions several"
+    with pytest.raises(UserError, match=message):
+        built("sac", playable("sac", Walk), buffer_size=31, batch_size=32)
+    with pytest.raises(UserError, match=message):
+        built("iql", playable("iql", Walk), buffer_size=31, batch_size=32, online=True)
+    built("sac", playable("sac", Walk), buffer_size=32, batch_size=32).close()
+    built("iql", playable("iql", Walk), buffer_size=31, batch_size=32).close()  # it has no buffer
+
+
 def test_a_full_replay_forgets_the_oldest() -> None:
-    run = built("dqn", Walk, buffer_size=20, num_envs=2, train_every=50)
+    run = built("dqn", Walk, buffer_size=20, batch_size=20, num_envs=2, train_every=50)
     run.advance()
     assert run.metrics["replay_size"] == 20
     newest = stored(run).obs[:, 1].min()

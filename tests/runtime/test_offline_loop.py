@@ -13,6 +13,7 @@ import pytest
 from conformance import built
 from rl_training import resume_training, train
 from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.loops.offline import OfflineLoop, _build_offline_dataset
 from rl_training.testing import tiny_dataset
@@ -226,7 +227,8 @@ def drawn_rows(algo: str, monkeypatch: pytest.MonkeyPatch, updates: int, **chang
 
 @pytest.mark.parametrize("algo", ["bc", "iql"])
 def test_minibatches_are_drawn_evenly_from_all_rows(algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop, rows = drawn_rows(algo, monkeypatch, 100)
+    raw = {} if algo == "bc" else {"reward_scale": 1.0}
+    loop, rows = drawn_rows(algo, monkeypatch, 100, **raw)
     dataset = loop.dataset
     where = {row.tobytes(): number for number, row in enumerate(dataset.obs)}
     index = np.array([where[row.tobytes()] for row in rows["obs"]])
@@ -241,7 +243,7 @@ def test_minibatches_are_drawn_evenly_from_all_rows(algo: str, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, lambda reward, returns: reward),
+        ({"reward_scale": 1.0}, lambda reward, returns: reward),
         ({"reward_scale": 3.0, "reward_shift": -1.0}, lambda reward, returns: 3.0 * reward - 1.0),
         (
             {"reward_scale": 3.0, "reward_shift": 0.5, "reward_clip": 0.4},
@@ -260,8 +262,42 @@ def test_rewards_are_clipped_then_scaled_then_shifted(algo: str, changes: dict[s
     np.testing.assert_array_equal(rows.truncated, loop.dataset.truncated)
 
 
+def discounted_returns(dataset: Any, gamma: float, clip: float = np.inf) -> np.ndarray:
+    """The discounted sum of the rewards so far, at every step of every episode."""
+    found: list[float] = []
+    for row, reward in enumerate(dataset.reward.clip(-clip, clip)):
+        found.append(float(reward) + (0.0 if row in dataset.starts else gamma * found[-1]))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("changes", [{}, {"gamma": 0.8, "reward_clip": 0.4, "reward_shift": -1.0}], ids=str)
+@pytest.mark.parametrize("algo", WITH_REWARDS)
+def test_rewards_suit_the_temperature_by_default_where_there_is_one(algo: str, changes: dict[str, Any]) -> None:
+    """Of rewards on any scale, discounted returns get a deviation of 10; other algorithms do not need that."""
+    default = load_config({"algo": algo, "env_id": "none"}).flat()["reward_scale"]
+    assert default == ("auto" if algo in ("awac", "iql") else 1.0)
+    loop = loop_of(algo, reward_scale=default, **changes)
+    rows = loop.data.memory.replay.gather(np.arange(len(loop.dataset)), gamma=0.9)
+    clip, shift = changes.get("reward_clip", np.inf), changes.get("reward_shift", 0.0)
+    factor = 1.0
+    if algo in ("awac", "iql"):
+        factor = 10.0 / discounted_returns(loop.dataset, changes.get("gamma", 0.99), clip).std()
+        assert not 0.5 < factor < 2.0
+    np.testing.assert_allclose(rows.reward, factor * loop.dataset.reward.clip(-clip, clip) + shift, rtol=1e-4)
+
+
+def no_rewards(info: SpaceInfo) -> dict[str, np.ndarray]:
+    data = tiny_dataset(info)
+    return data | {"rewards": np.zeros_like(data["rewards"])}
+
+
+def test_rewards_that_are_always_zero_stay_as_they_are() -> None:
+    loop = loop_of("iql", dataset="test_offline_loop:no_rewards", reward_scale="auto")
+    assert loop.rewards.factor == 1.0
+
+
 def test_chains_of_steps_do_not_leave_their_episode() -> None:
-    loop = loop_of("iql", n_step=3)
+    loop = loop_of("iql", n_step=3, reward_scale=1.0)
     dataset = loop.dataset
     ends = np.append(dataset.starts[1:], len(dataset))
     rows = loop.data.memory.replay.gather(np.arange(len(dataset)), n_step=3, gamma=0.5)

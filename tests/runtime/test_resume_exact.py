@@ -160,6 +160,7 @@ def test_kill_9_and_resume_with_a_dataset_in_new_processes(online: bool, tmp_pat
         {"algo": "ddpg", "n_step": 2},
         {"algo": "td3", "policy_delay": 3, "noise_std_schedule": "linear"},
         {"algo": "sac", "ent_coef": "auto_0.5"},
+        {"algo": "sac", "n_step": 3},
         {"algo": "sac", "ent_coef": 0.5, "ent_coef_schedule": "linear", "engine": "autograd"},
         {"algo": "redq", "policy_delay": 5, "n_critics": 4},
         {"algo": "tqc"},

@@ -62,6 +62,7 @@ SMALL = {
     "policy_delay": 2,
     "dataset": "made_up_data:EXPERIENCE",
     "bc_baseline_updates": 0,
+    "reward_scale": 1.0,
 }
 
 

@@ -87,16 +87,28 @@ class ImitationReference:
 class AWACReference(ActorCriticReference):
     """Nair et al. 2020: a critic's target without entropy, and likelihood weighted by the advantage."""
 
+    def drawn(self, obs: Tensor, noise: Tensor) -> Tensor:
+        """Actions of the policy, squashed or clipped."""
+        if not hasattr(self.actor, "log_std"):
+            return squashed_sample(self.actor(obs), noise)[0]
+        own: Tensor = self.actor(obs).tanh() + self.actor.log_std.exp() * noise
+        return own.clamp(-1.0, 1.0)
+
+    def log_prob(self, obs: Tensor, action: Tensor) -> Tensor:
+        if not hasattr(self.actor, "log_std"):
+            return squashed_density(self.actor(obs), action)
+        return -gaussian_cost(self.actor, obs, action)
+
     def update(self, step: Transitions) -> dict[str, float]:
         cfg, obs, action = self.cfg, tensor(step.obs), tensor(step.action)
         with torch.no_grad():
             next_obs = tensor(step.next_obs)
-            next_action, _ = squashed_sample(self.actor(next_obs), self.noise(step.action))
+            next_action = self.drawn(next_obs, self.noise(step.action))
             target = bootstrapped(step, self.slow_critic(next_obs, next_action).squeeze(-1).amin(dim=0))
-            own, _ = squashed_sample(self.actor(obs), self.noise(step.action))
+            own = self.drawn(obs, self.noise(step.action))
             advantage = self.least(obs, action) - self.least(obs, own)
             weight = self.weight(advantage)
-        log_prob = squashed_density(self.actor(obs), action)
+        log_prob = self.log_prob(obs, action)
         actor_loss = -(weight * log_prob).mean()
         step_down(self.actor_adam, actor_loss)
         critic_loss = self.fit(step, target)

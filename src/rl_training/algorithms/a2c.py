@@ -28,11 +28,13 @@ from rl_training.types import Array, Metrics
 class A2CLoopConfig(OnPolicyLoopConfig):
     """Short rollouts."""
 
-    n_steps: int = setting(5, "Steps of each environment between two updates.", ge=1, probe=8)
+    n_steps: int = setting(
+        5, "Steps of each environment between two updates, each of n_steps * num_envs samples.", ge=1, probe=8
+    )
 
 
 class A2CConfig(OnPolicyConfig):
-    """maximise E[log pi(a|s) A] + ent_coef H - vf_coef (V - target)^2 / 2"""
+    """maximise E[log pi(a|s) A] + ent_coef H - vf_coef (V - target)^2"""
 
     learning_rate: float = setting(7e-4, "Step size of the optimiser.", ge=0.0, report=True)
     gae_lambda: float = setting(1.0, "Trace decay of the advantage estimate.", ge=0.0, le=1.0, probe=0.5)

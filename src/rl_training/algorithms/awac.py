@@ -9,19 +9,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, setting
-from rl_training.algorithms.off_policy import Minibatch, NetworkPolicy, OffPolicyAlgorithm, OffPolicyConfig
-from rl_training.algorithms.offline import OfflineLoopConfig
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
+from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
+from rl_training.algorithms.offline import WeightedLoopConfig
 from rl_training.algorithms.parts.engine import FORMS
-from rl_training.algorithms.parts.networks import EnsembleModelConfig, build_networks
-from rl_training.algorithms.parts.policies import SquashedGaussianPolicy, squashed
-from rl_training.algorithms.sac import soft_policy
+from rl_training.algorithms.parts.networks import EnsembleModelConfig, Networks, build_networks
+from rl_training.algorithms.parts.policies import ClippedGaussianPolicy, SquashedGaussianPolicy
+from rl_training.algorithms.parts.regressions import HEADS, SampledPolicy
+from rl_training.models.mlp_ddpg import MLPDDPGModel
 from rl_training.models.mlp_sac import MLPSACModel
-from rl_training.ops.distributions import before_squashing, squashed_log_prob
-from rl_training.ops.kernels.likelihood import squashed_likelihood, squashed_likelihood_backward
 from rl_training.ops.policy import effective_share
 from rl_training.ops.value import ensemble_value_loss, td_target
 from rl_training.types import Array, Capabilities, Metrics
+
+# The initial log deviation of the Gaussian head, as in the paper's code. Critics evaluate the policy with its noise, so
+# a wide one would teach them the values of random actions for thousands of updates.
+_LOG_STD = -3.0
+
+
+class AWACModelConfig(EnsembleModelConfig):
+    """A stochastic actor and its critics."""
+
+    model: str = model_setting(probe="rl_training.testing:LinearDeterministicActorCritic")
+    policy_head: Literal["gaussian", "squashed"] = setting(
+        "gaussian",
+        "A Gaussian around tanh of the network's output, clipped; or a Gaussian squashed by tanh, as in SAC.",
+        probe="squashed",
+    )
 
 
 class AWACConfig(OffPolicyConfig):
@@ -48,37 +62,6 @@ def awac_weights(advantage: Tensor, *, awac_lambda: float, weighting: str, max_w
         return exponent.softmax(dim=0) * len(advantage)
     # The limit is on the exponent, so that nothing overflows.
     return exponent.clamp(max=math.log(max_weight)).exp()
-
-
-class SquashedLikelihood:
-    """Weighted regression on given actions: minus their log-densities `[B]` under a squashed Gaussian.
-
-    The loss of the network's outputs `[B, 2A]`, and its gradient in closed form; both report the log-densities.
-    """
-
-    def loss(self, params: Tensor, action: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        log_prob = squashed_log_prob(params, action)
-        return -(weight * log_prob).mean(), log_prob
-
-    def gradient(self, params: Array, action: Array, weight: Array) -> tuple[Array, Array]:
-        raw = before_squashing(torch.from_numpy(action)).numpy()
-        log_prob, d_params = np.empty(len(raw), np.float32), np.empty_like(params)
-        squashed_likelihood(params, raw, log_prob)
-        squashed_likelihood_backward(params, raw, weight / -len(raw), d_params)
-        return d_params, log_prob
-
-    def costs(self, log_prob: Array, action: Array) -> Array:
-        """Minus the log-density of each action `[B]`, from what was reported."""
-        return -log_prob
-
-    def held_out(self, policy: NetworkPolicy, rows: Array, action: Array) -> Array:
-        """Minus the log-density of each held-out action `[B]`."""
-        with torch.inference_mode():
-            params = policy.by_torch.tensor(rows)
-            return -squashed_log_prob(params, policy.observer.tensor(action)).cpu().numpy()
-
-
-_LIKELIHOOD = SquashedLikelihood()
 
 
 def awac_loss(
@@ -122,14 +105,16 @@ class AWAC(OffPolicyAlgorithm):
     """Critics evaluate the policy; the policy regresses on the data's actions, weighted by their advantages."""
 
     cfg: AWACConfig
+    policy: SampledPolicy
 
     def __init__(self, context: Context) -> None:
-        networks = build_networks(context, MLPSACModel, actor_outputs=2 * context.info.action_size)
-        policy, forms = SquashedGaussianPolicy(context, networks.actor, networks.engine), FORMS[networks.engine]
+        networks = _networks(context)
+        policy, forms = _policy(context, networks), FORMS[networks.engine]
         actor, critics = forms.actor(policy), forms.critics(networks, policy.observer)
         learners = {"actor": actor.learner, "critic": critics.learner}
         super().__init__(context, policy, learners, {"critic": critics.follower})
         self.actor, self.critics = actor, critics
+        self.regression = HEADS[_head(context)].regression(policy)
 
     def learn(self, mini: Minibatch) -> Metrics:
         cfg = self.cfg
@@ -139,12 +124,13 @@ class AWAC(OffPolicyAlgorithm):
         _, values = self.critics.differentiate(mini.obs, mini.action, target)
         values = values[..., 0].copy()
         outputs = self.actor.forward(mini.obs)
-        own, _ = squashed(self.actor.array(outputs), standard_noise(self, mini))
+        own = self.policy.sampled(self.actor.array(outputs), standard_noise(self, mini))
         policy_values = self.critics.online(mini.obs, own)[..., 0]
         advantage = values.min(axis=0) - policy_values.min(axis=0)
         weight = awac_weights(torch.from_numpy(advantage), **settings).numpy()
-        log_prob = self.actor.backward(outputs, _LIKELIHOOD, mini.action, weight)
+        log_prob = self.actor.backward(outputs, self.regression, mini.action, weight)
         self.actor.learner.descend(cfg.learning_rate)
+        self.policy.confine()
         self.critics.learner.descend(cfg.learning_rate)
         self.critics.follower.follow(cfg.tau)
         _, _, metrics = awac_loss(
@@ -155,7 +141,7 @@ class AWAC(OffPolicyAlgorithm):
 
 def awac_target(agent: AWAC, mini: Minibatch) -> Array:
     """TD targets with the least of the target critics' values of the policy's next action, without entropy."""
-    next_action, _ = agent.actor.squashed_actions(mini.next_obs, standard_noise(agent, mini))
+    next_action = agent.policy.sampled(agent.actor.outputs(mini.next_obs), standard_noise(agent, mini))
     least = agent.critics.target(mini.next_obs, next_action)[..., 0].min(axis=0)
     return td_target(mini.reward, mini.discount, mini.terminated, least).astype(np.float32)
 
@@ -165,14 +151,37 @@ def standard_noise(agent: AWAC, mini: Minibatch) -> Array:
     return agent.batch_rng.standard_normal((len(mini), agent.info.action_size), dtype=np.float32)
 
 
+def _head(context: PolicyContext) -> str:
+    model = context.model
+    assert isinstance(model, AWACModelConfig)
+    return model.policy_head
+
+
+def _networks(context: PolicyContext) -> Networks:
+    head = _head(context)
+    model = MLPDDPGModel if head == "gaussian" else MLPSACModel
+    return build_networks(context, model, actor_outputs=HEADS[head].outputs * context.info.action_size)
+
+
+def _policy(context: PolicyContext, networks: Networks) -> SampledPolicy:
+    if _head(context) == "squashed":
+        return SquashedGaussianPolicy(context, networks.actor, networks.engine)
+    return ClippedGaussianPolicy(context, networks.actor, networks.engine, log_std=_LOG_STD)
+
+
+def awac_policy(context: PolicyContext) -> SampledPolicy:
+    """Build only the policy."""
+    return _policy(context, _networks(context))
+
+
 SPEC = AlgorithmSpec(
     name="awac",
     family="offline",
     summary="Advantage-weighted actor-critic",
     config=AWACConfig,
-    loop=OfflineLoopConfig,
-    model=EnsembleModelConfig,
-    policy=soft_policy,
+    loop=WeightedLoopConfig,
+    model=AWACModelConfig,
+    policy=awac_policy,
     build=AWAC,
     capabilities=Capabilities(observations=("vector", "image", "dict"), actions=("continuous",), offline=True),
 )

@@ -31,6 +31,7 @@ def setting(
     *,
     aliases: Sequence[str] = (),
     static: bool = False,
+    default_schedule: Mapping[str, Any] | None = None,
     report: bool = False,
     live_when: Mapping[str, Any] | None = None,
     probe: Any = None,
@@ -38,13 +39,15 @@ def setting(
 ) -> Any:
     """A config field.
 
-    `static`: a number that is used only when the run is built, so it takes no schedule. `report`: always among the
+    `static`: a number that is used only when the run is built, so it takes no schedule. `default_schedule`: a schedule
+    that applies if the config gives neither the field, nor its schedule, nor its warm-up. `report`: always among the
     metrics. `live_when`: other settings under which this one has an effect. `probe`: a value that differs enough from
     the default for a test to see that effect. `limits`: ge, gt, le, lt.
     """
     extra: dict[str, Any] = {
         "aliases": list(aliases),
         "static": static,
+        "default_schedule": None if default_schedule is None else dict(default_schedule),
         "report": report,
         "live_when": dict(live_when or {}),
     }

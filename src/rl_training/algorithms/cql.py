@@ -13,7 +13,7 @@ from rl_training.algorithms.parts.autograd import DrawnActions
 from rl_training.algorithms.parts.discrete_q import DISCRETE_Q, discrete_policy
 from rl_training.algorithms.parts.networks import EnsembleModelConfig
 from rl_training.algorithms.parts.policies import squashed
-from rl_training.algorithms.sac import SAC, LogScalar, SACConfig, Variant, fit_critics, sac_target, soft_policy
+from rl_training.algorithms.sac import SAC, LogScalar, SACConfig, Variant, fit_critics, soft_policy
 from rl_training.models.flat import Learner
 from rl_training.types import Array, Capabilities, Metrics, UserError
 
@@ -109,13 +109,6 @@ def _several(params: Array, noise: Array) -> tuple[Array, Array]:
     return action.reshape(noise.shape), log_prob.reshape(batch, count)
 
 
-def cql_target(agent: SAC, mini: Minibatch, next_action: Array, entropy_cost: Array) -> Array:
-    """SAC's targets, with the entropy only if `backup_entropy` is set."""
-    cfg = agent.cfg
-    assert isinstance(cfg, CQLConfig)
-    return sac_target(agent, mini, next_action, entropy_cost if cfg.backup_entropy else 0.0 * entropy_cost)
-
-
 class DiscreteCQL(OffPolicyAlgorithm):
     """Double Q-learning that also lowers the values of actions that are not in the data."""
 
@@ -162,7 +155,9 @@ def build_cql(context: Context) -> OffPolicyAlgorithm:
     agent = SAC(
         context,
         Variant(
-            target=cql_target, fit=conservatism.fit, actor_learning_rate=lambda cfg: float(cfg.actor_learning_rate)
+            soft_targets=lambda cfg: bool(cfg.backup_entropy),
+            fit=conservatism.fit,
+            actor_learning_rate=lambda cfg: float(cfg.actor_learning_rate),
         ),
     )
     agent.learners |= conservatism.learners

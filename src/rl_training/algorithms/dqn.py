@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from pydantic import PositiveInt
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
 from rl_training.algorithms.off_policy import (
@@ -21,7 +22,6 @@ from rl_training.types import Array, Capabilities, Metrics
 class DQNLoopConfig(OffPolicyLoopConfig):
     """Fewer updates than steps, as in the paper."""
 
-    learning_starts: int = setting(1_000, "Steps of random actions before learning starts.", ge=0, probe=9)
     train_every: int = setting(4, "Steps between two phases of learning.", aliases=["train_freq"], ge=1, probe=7)
     updates_per_step: float = setting(
         0.25, "Gradient updates per step of experience, whatever num_envs is.", gt=0.0, static=True, probe=0.75
@@ -32,6 +32,7 @@ class DQNModelConfig(OffPolicyModelConfig):
     """A network that returns the value of every action."""
 
     model: str = model_setting(probe="rl_training.testing:LinearQNetwork")
+    hidden_sizes: tuple[PositiveInt, ...] = setting((64, 64), "Widths of the hidden layers.", probe=(8,))
     dueling: bool = setting(False, "Estimate the state's value and the actions' advantages separately.")
 
 
@@ -42,7 +43,15 @@ class DQNConfig(OffPolicyConfig):
     batch_size: int = setting(32, "Transitions in a minibatch.", ge=1, probe=5)
     tau: float = setting(1.0, "Share of the online weights in a target network's update.", ge=0.0, le=1.0, probe=0.5)
     target_update_interval: int = setting(2_500, "Updates between two updates of the target network.", ge=1, probe=1)
-    epsilon: float = setting(0.1, "Share of random actions in training.", ge=0.0, le=1.0, report=True, probe=0.9)
+    epsilon: float = setting(
+        0.05,
+        "Share of random actions in training.",
+        ge=0.0,
+        le=1.0,
+        default_schedule={"type": "linear", "start": 1.0, "end": 0.05, "fraction": 0.1},
+        report=True,
+        probe=0.9,
+    )
     double_q: bool = setting(
         True,
         "The online network chooses the next action, the target network evaluates it.",

@@ -10,15 +10,13 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
-from rl_training.algorithms.bc import SquaredError
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
-from rl_training.algorithms.offline import OfflineLoopConfig
+from rl_training.algorithms.offline import WeightedLoopConfig
 from rl_training.algorithms.parts.engine import FORMS
 from rl_training.algorithms.parts.networks import EnsembleModelConfig, Networks, build_networks
-from rl_training.algorithms.parts.policies import LOG_STD_RANGE, ClippedGaussianPolicy, GaussianNetwork, NoisyPolicy
+from rl_training.algorithms.parts.policies import ClippedGaussianPolicy, NoisyPolicy
+from rl_training.algorithms.parts.regressions import GaussianLikelihood, Regression, SquaredError
 from rl_training.models.mlp_iql import MLPIQLModel
-from rl_training.ops.distributions import gaussian_log_prob
-from rl_training.ops.kernels.heads import gaussian_backward, gaussian_forward
 from rl_training.ops.policy import effective_share
 from rl_training.ops.value import expectile_loss, td_target
 from rl_training.types import Array, Capabilities, Metrics
@@ -71,34 +69,6 @@ class ExpectileRegression(NamedTuple):
         return (-2.0 / len(error) * weighted)[:, None].astype(np.float32), float((weighted * error).mean())
 
 
-class GaussianLikelihood:
-    """Weighted regression on given actions: minus their log-densities `[B]` under a Gaussian around tanh(outputs).
-
-    The loss, and its gradient in closed form; both report the log-densities.
-    """
-
-    def __init__(self, network: GaussianNetwork) -> None:
-        self._network = network
-
-    def loss(self, outputs: Tensor, action: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        log_prob = gaussian_log_prob(outputs.tanh(), self._network.log_std, action)
-        return -(weight * log_prob).mean(), log_prob
-
-    def gradient(self, outputs: Array, action: Array, weight: Array) -> tuple[Array, Array]:
-        log_std, grad = self._network.log_std.detach().numpy(), self._network.log_std.grad
-        assert grad is not None
-        mean = np.tanh(outputs)
-        log_prob, entropy = np.empty((2, len(mean)), np.float32)
-        precise, d_mean = action.astype(np.float64), mean.copy()
-        gaussian_forward(mean, log_std, precise, log_prob, entropy)
-        gaussian_backward(d_mean, log_std, precise, weight / -len(mean), 0.0, grad.numpy())
-        return d_mean * (1.0 - mean * mean), log_prob
-
-    def costs(self, log_prob: Array, action: Array) -> Array:
-        """Minus the log-density of each action `[B]`, from what was reported."""
-        return -log_prob
-
-
 def iql_weights(advantage: Array, beta: float, max_weight: float) -> Array:
     """exp(beta * advantage), at most `max_weight` (eq. 7)."""
     if beta == 0.0:
@@ -121,8 +91,9 @@ class IQL(OffPolicyAlgorithm):
         learners = {"actor": actor.learner, "critic": critics.learner, "value": values.learner}
         super().__init__(context, policy, learners, {"critic": critics.follower})
         self.actor, self.critics, self.values = actor, critics, values
-        self.gaussian = policy.network if isinstance(policy, ClippedGaussianPolicy) else None
-        self.regression = SquaredError() if self.gaussian is None else GaussianLikelihood(self.gaussian)
+        self.regression: Regression = SquaredError()
+        if isinstance(policy, ClippedGaussianPolicy):
+            self.regression = GaussianLikelihood(policy)
 
     def learn(self, mini: Minibatch) -> Metrics:
         cfg = self.cfg
@@ -150,9 +121,7 @@ class IQL(OffPolicyAlgorithm):
         """One step of the policy towards the data's actions; returns their costs `[B]` before it."""
         rate = self.cfg.actor_learning_rate
         report = self.actor.fit(mini.obs, self.regression, mini.action, weight, learning_rate=rate)
-        if self.gaussian is not None:
-            with torch.no_grad():  # outside its range a log deviation would get no gradient to return
-                self.gaussian.log_std.clamp_(*LOG_STD_RANGE)
+        self.policy.confine()
         return self.regression.costs(report, mini.action)
 
 
@@ -178,7 +147,7 @@ SPEC = AlgorithmSpec(
     family="offline",
     summary="Implicit Q-learning",
     config=IQLConfig,
-    loop=OfflineLoopConfig,
+    loop=WeightedLoopConfig,
     model=IQLModelConfig,
     policy=iql_policy,
     build=IQL,

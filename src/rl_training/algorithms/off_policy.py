@@ -23,7 +23,7 @@ from rl_training.algorithms.base import (
     setting,
 )
 from rl_training.algorithms.parts.observer import Observer, under
-from rl_training.data.batches import Transitions
+from rl_training.data.batches import Between, Transitions
 from rl_training.data.memory import Memory
 from rl_training.models.flat import FlatWeights, Follower, Learner
 from rl_training.models.heads import MLPNetwork
@@ -134,6 +134,9 @@ class NetworkPolicy(Policy):
     def engine(self) -> Engine:
         return self._engine
 
+    def confine(self) -> None:
+        """Bring parameters that have a range back into it, after a step of the optimiser."""
+
     def policy_state(self) -> dict[str, Tensor]:
         network = {f"{self.name}.{name}": tensor for name, tensor in self.network.state_dict().items()}
         return network | self.observer.state_dict()
@@ -145,7 +148,10 @@ class NetworkPolicy(Policy):
 
 @dataclass(frozen=True)
 class Minibatch:
-    """Transitions `[B]` with scaled observations; `weight` corrects for a prioritised draw."""
+    """Transitions `[B]` with scaled observations; `weight` corrects for a prioritised draw.
+
+    `between` are the states inside of chains, if the algorithm asked for them.
+    """
 
     obs: Array
     action: Array
@@ -154,6 +160,7 @@ class Minibatch:
     terminated: Array
     discount: Array
     weight: Array | None
+    between: Between | None = None
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -247,7 +254,7 @@ class OffPolicyAlgorithm(ReplayAlgorithm):
 
     def _minibatches(self, batch: Transitions) -> Iterator[Minibatch]:
         obs, next_obs = self.observer.scaled(batch.obs), self.observer.scaled(batch.next_obs)
-        weight = batch.weight
+        weight, between = batch.weight, self._scaled_between(batch.between)
         for start in range(0, len(batch.reward), self.cfg.batch_size):
             part = slice(start, start + self.cfg.batch_size)
             yield Minibatch(
@@ -258,4 +265,12 @@ class OffPolicyAlgorithm(ReplayAlgorithm):
                 batch.terminated[part],
                 batch.discount[part],
                 None if weight is None else weight[part],
+                None if between is None else Between(between.obs[:, part], between.discount[:, part]),
             )
+
+    def _scaled_between(self, between: Between | None) -> Between | None:
+        if between is None:
+            return None
+        shape = between.obs.shape
+        scaled = self.observer.scaled(between.obs.reshape(-1, *shape[2:]))
+        return Between(scaled.reshape(shape), between.discount)

@@ -9,6 +9,12 @@ from pydantic import PositiveFloat
 from rl_training.algorithms.base import LoopConfig, setting
 from rl_training.algorithms.off_policy import OffPolicyLoopConfig
 
+RewardFactor = PositiveFloat | Literal["auto", "return_range"]
+_REWARD_SCALE = (
+    "Factor of the rewards; `auto`: the dataset's discounted returns then have a deviation of 10; `return_range`: "
+    "1000 / (highest - lowest return in the dataset)."
+)
+
 
 class DatasetConfig(LoopConfig):
     """Updates from a dataset, without new experience. The clock counts updates."""
@@ -55,12 +61,7 @@ class BehaviorLoopConfig(DatasetConfig):
 class OfflineLoopConfig(TransitionsConfig, OffPolicyLoopConfig):
     """Updates from a dataset, or online from it and new experience. The clock counts updates, or online steps."""
 
-    reward_scale: PositiveFloat | Literal["return_range"] = setting(
-        1.0,
-        "Factor of the rewards; `return_range` is 1000 / (highest - lowest return in the dataset).",
-        static=True,
-        probe=3.0,
-    )
+    reward_scale: RewardFactor = setting(1.0, _REWARD_SCALE, static=True, probe=3.0)
     reward_shift: float = setting(0.0, "Added to the rewards after scaling.", static=True, probe=-1.0)
     online: bool = setting(False, "Collect experience and learn from it too; `start_from` implies it.", probe=True)
     start_from: str | None = setting(
@@ -108,3 +109,9 @@ class OfflineLoopConfig(TransitionsConfig, OffPolicyLoopConfig):
     @property
     def origin(self) -> str | None:
         return self.start_from
+
+
+class WeightedLoopConfig(OfflineLoopConfig):
+    """The same for weights that are exponentials of advantages: rewards of any scale have to suit the temperature."""
+
+    reward_scale: RewardFactor = setting("auto", _REWARD_SCALE, static=True, probe=3.0)

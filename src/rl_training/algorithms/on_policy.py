@@ -68,7 +68,7 @@ class AdvantageConfig(AlgorithmConfig):
 class OnPolicyConfig(AdvantageConfig):
     """Hyperparameters of an actor-critic that is trained by the gradient of one loss for policy and value."""
 
-    vf_coef: float = setting(0.5, "Weight of the value loss.", ge=0.0)
+    vf_coef: float = setting(0.5, "Weight of the value loss, the mean squared error.", ge=0.0)
     max_grad_norm: float = setting(0.5, "Gradients are scaled down to this norm.", gt=0.0, probe=1e-3)
 
 
@@ -118,6 +118,10 @@ class OnPolicyAlgorithm(Algorithm):
 
     def begin(self) -> None:
         """Called before the first rollout of a run; most algorithms do nothing here."""
+
+    def warnings(self, rollouts: int) -> list[str]:
+        """What this many more rollouts are too few for, one sentence each; nothing in most algorithms."""
+        return []
 
     def memories(self, rollout_rows: int) -> Mapping[str, Part]:
         """Buffers that outlive a rollout (of at most `rollout_rows` rows); most algorithms have none."""

@@ -43,6 +43,7 @@ class PPGModelConfig(ActorCriticModelConfig):
 class PPGConfig(PPOConfig):
     """policy phase: PPO's objective; auxiliary phase: minimise L_aux + beta_clone KL(old, new) + (V - target)^2 / 2"""
 
+    ent_coef: float = setting(0.01, "Weight of the entropy bonus.", aliases=["entropy_coef"], ge=0.0, report=True)
     n_epochs: int = setting(1, "Passes over each rollout.", ge=1, probe=3)
     aux_interval: int = setting(
         32, "Rollouts between two auxiliary phases; a shorter run has none.", ge=1, static=True, probe=1
@@ -55,7 +56,7 @@ class PPGConfig(PPOConfig):
 
 def ppg_auxiliary_loss(auxiliary: Tensor, value: Tensor, target: Tensor, kl: Tensor, beta_clone: float) -> Tensor:
     """The loss of a minibatch `[B]` of an auxiliary phase (L_joint of section 2, and L_value)."""
-    return value_loss(auxiliary, target) + beta_clone * kl.mean() + value_loss(value, target)
+    return 0.5 * value_loss(auxiliary, target) + beta_clone * kl.mean() + 0.5 * value_loss(value, target)
 
 
 class PPGPolicy(ActorCriticPolicy):
@@ -66,7 +67,7 @@ class PPGPolicy(ActorCriticPolicy):
         policy, value = (encoder_for(info, orthogonal=model.ortho_init) for _ in range(2))
         pair = None if policy is None or value is None else (policy, value)
         inputs = math.prod(info.input_shape) if policy is None else policy.features
-        mlps = MLPActorCritic(inputs, info.action_size, model.shape(), continuous=info.continuous)
+        mlps = MLPActorCritic(inputs, info.action_size, model.shape(info), continuous=info.continuous)
         return PhasicActorCritic(mlps, pair, orthogonal=model.ortho_init)
 
     def within_reach(self, info: SpaceInfo) -> bool:
@@ -107,7 +108,10 @@ class AuxiliaryForm(Protocol):
     """Computes the gradients of an auxiliary phase."""
 
     def gradient(self, obs: Array, target: Array, old: Array, beta_clone: float) -> tuple[float, ...]:
-        """Write the gradient of a minibatch to the flat buffer; returns its auxiliary loss, KL and value loss."""
+        """Write the gradient of a minibatch to the flat buffer.
+
+        Returns the mean squared error of the auxiliary head, the KL, and the mean squared error of the value network.
+        """
 
 
 class AutogradAuxiliary:
@@ -137,11 +141,11 @@ class EngineAuxiliary:
     def gradient(self, obs: Array, target: Array, old: Array, beta_clone: float) -> tuple[float, ...]:
         engine, inputs = self._engine, self._observer.arrays(obs)
         outputs, auxiliary = self._auxiliary.forward(inputs)
-        auxiliary_error = kernels.value_gradient(auxiliary, target, 1.0, auxiliary)
+        auxiliary_error = kernels.value_gradient(auxiliary, target, 0.5, auxiliary)
         kl = engine.clone_gradient(outputs, old, beta_clone, self._observer.mask(obs))
         self._auxiliary.backward()
         value = engine.values(inputs)
-        value_error = kernels.value_gradient(value, target, 1.0, value)
+        value_error = kernels.value_gradient(value, target, 0.5, value)
         engine.value.backward(value[:, None])
         return auxiliary_error, kl, value_error
 
@@ -168,8 +172,18 @@ class PPG(PPO):
         return EngineForm(self.policy, ActorCriticEngine(self.network.heads, info))
 
     def memories(self, rollout_rows: int) -> Mapping[str, Part]:
+        self._rollout_rows = rollout_rows
         self.phase = PhaseMemory(self._info, rollout_rows * self.cfg.aux_interval)
         return {"phase": self.phase}
+
+    def warnings(self, rollouts: int) -> list[str]:
+        every, seen = self.cfg.aux_interval, self.phase.rollouts
+        if self.n_aux_updates > 0 or seen + rollouts >= every:
+            return []
+        return [
+            f"aux_interval={every}: this run has {seen + rollouts} rollouts of {self._rollout_rows} steps, so it ends "
+            "before its first auxiliary phase and is only PPO; give more total_timesteps, or a lower aux_interval"
+        ]
 
     def prepare(self, rollout: Rollout) -> Batch[Array]:
         data = super().prepare(rollout)

@@ -27,7 +27,7 @@ from rl_training.types import Array, Metrics
 
 
 class PPOConfig(OnPolicyConfig):
-    """maximise E[min(r A, clip(r, 1 - c, 1 + c) A)] + ent_coef H - vf_coef (V - target)^2 / 2"""
+    """maximise E[min(r A, clip(r, 1 - c, 1 + c) A)] + ent_coef H - vf_coef (V - target)^2"""
 
     batch_size: int = setting(64, "Samples in a minibatch.", ge=1, probe=5)
     n_epochs: int = setting(10, "Passes over each rollout.", ge=1, probe=3)

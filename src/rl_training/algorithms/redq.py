@@ -14,6 +14,7 @@ from rl_training.types import Array, Capabilities, UserError
 class REDQLoopConfig(OffPolicyLoopConfig):
     """Many updates for each step."""
 
+    learning_starts: int = setting(5_000, "Steps of random actions before learning starts.", ge=0, probe=9)
     updates_per_step: float = setting(
         20.0, "Gradient updates per step of experience, whatever num_envs is.", gt=0.0, static=True, probe=0.75
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from rl_training.algorithms.parts.autograd import LEAST, SQUARED_ERROR, CriticLo
 from rl_training.algorithms.parts.engine import FORMS
 from rl_training.algorithms.parts.networks import EnsembleModelConfig, Networks, build_networks
 from rl_training.algorithms.parts.policies import SquashedGaussianPolicy
+from rl_training.data.batches import Between, chains_of
+from rl_training.data.memory import Memory
 from rl_training.models.flat import Learner
 from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.ops.value import td_target
@@ -103,10 +105,12 @@ class Variant:
     """The differences between the soft actor-critics; the defaults are SAC.
 
     `target` computes the critics' targets from the minibatch, the next actions and ent_coef times their log-densities.
-    `fit` is one step of the critics towards them. The policy maximises the `reduction` of their values.
+    `soft_targets` says whether they contain the entropy. `fit` is one step of the critics towards them. The policy
+    maximises the `reduction` of their values.
     """
 
     target: Callable[[SAC, Minibatch, Array, Array], Array] = sac_target
+    soft_targets: Callable[[Any], bool] = lambda cfg: True
     fit: Callable[[SAC, Minibatch, Array], Metrics] = fit_critics
     critic_loss: CriticLoss = SQUARED_ERROR
     reduction: Reduction = LEAST
@@ -140,18 +144,41 @@ class SAC(OffPolicyAlgorithm):
             return self._learned.value
         return super().current(name)
 
+    def learn_part(self, memory: Memory, rows: int) -> Metrics:
+        cfg = self.cfg
+        if cfg.n_step == 1 or not self._variant.soft_targets(cfg):
+            return super().learn_part(memory, rows)
+        # A soft return counts the entropy of every state that it passes: chains need the states inside of them.
+        windows = memory.windows(rows, self.batch_rng, length=cfg.n_step, across_episodes=False)
+        return self.update(chains_of(windows, cfg.gamma))
+
     def learn(self, mini: Minibatch) -> Metrics:
         cfg, variant, size = self.cfg, self._variant, (len(mini), self.info.action_size)
         ent_coef = self.current("ent_coef")
+        weight = ent_coef if variant.soft_targets(cfg) else 0.0
         noise = self.batch_rng.standard_normal(size, dtype=np.float32)
         next_action, next_log_prob = self.actor.squashed_actions(mini.next_obs, noise)
-        target = variant.target(self, mini, next_action, ent_coef * next_log_prob)
+        if mini.between is not None:
+            mini = replace(mini, reward=mini.reward - weight * self._log_prob_inside(mini.between))
+        target = variant.target(self, mini, next_action, weight * next_log_prob)
         metrics = variant.fit(self, mini, target)
         if self.n_updates % variant.policy_delay(cfg) == 0:
             noise = self.batch_rng.standard_normal(size, dtype=np.float32)
             metrics |= self._improve(mini, noise, ent_coef)
         self.critics.follower.follow(cfg.tau)
         return metrics
+
+    def _log_prob_inside(self, between: Between) -> Array:
+        """The discounted sum `[B]` of the log-densities of fresh actions at the states inside of chains.
+
+        The actions are the current policy's own, so that this estimates its entropy. Those of the memory come from
+        older policies, and their log-densities have no lower limit.
+        """
+        count, rows = between.discount.shape
+        noise = self.batch_rng.standard_normal((count * rows, self.info.action_size), dtype=np.float32)
+        _, log_prob = self.actor.squashed_actions(between.obs.reshape(count * rows, *between.obs.shape[2:]), noise)
+        total: Array = (between.discount * log_prob.reshape(count, rows)).sum(axis=0)
+        return total
 
     def _improve(self, mini: Minibatch, noise: Array, ent_coef: float) -> Metrics:
         loss, log_prob = self.improvement.soft(mini.obs, noise, self._variant.reduction, SoftActorLoss(ent_coef))

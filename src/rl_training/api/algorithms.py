@@ -7,17 +7,15 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-import gymnasium as gym
 import numpy as np
 
 from rl_training.api.inputs import check_state, policy_rows, start_mask
 from rl_training.experiment.config import Config, load_config
-from rl_training.experiment.references import reference_to
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.arguments import callback_list, whole_number
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.checkpoint import write_checkpoint
-from rl_training.runtime.envs.make import EnvFactory
+from rl_training.runtime.envs.given import Env, parse_env
 from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.evaluate import Evaluation
 from rl_training.runtime.loggers import ProgressDisplay
@@ -28,7 +26,6 @@ from rl_training.runtime.workflows import restore
 from rl_training.types import Array, UserError
 
 A = TypeVar("A", bound="Agent")
-Env = str | Callable[..., Any] | gym.Env[Any, Any]
 
 
 class Agent:
@@ -48,7 +45,7 @@ class Agent:
                 f"{name}({env!r}, {misplaced[0]!r}, ...): takes only the environment by position, and all settings by "
                 f"name, as in {name}('CartPole-v1', seed=1); there is no policy argument: use hidden_sizes and model"
             )
-        env_settings, factory = _parse_env(env)
+        env_settings, factory = parse_env(env)
         self._writes = "output_dir" in settings
         given = {"algo": self.algo} | env_settings | settings
         self._adopt(build(load_config(given), env_factory=factory))
@@ -135,9 +132,13 @@ class Agent:
         action = self._scale(act.action)
         return (action[0] if single else action), act.carry
 
-    def evaluate(self, num_episodes: int = 100) -> Evaluation:
-        """Play episodes with greedy actions, on seeds that are the same in every evaluation."""
-        return self._run.evaluate(num_episodes)
+    def evaluate(self, num_episodes: int = 100, *, deterministic: bool = True, env: Env | None = None) -> Evaluation:
+        """Play episodes on seeds that are the same in every evaluation, with greedy actions.
+
+        With `deterministic=False` the policy explores as in training, with random numbers that are the same in every
+        evaluation. `env` is another environment with the same spaces; the bounds of its actions may differ.
+        """
+        return self._run.evaluate(num_episodes, deterministic=deterministic, env=env)
 
     def save(self, path: str | Path) -> Path:
         """Write the whole training state to a folder, from which `load` continues exactly."""
@@ -152,7 +153,7 @@ class Agent:
     @classmethod
     def load(cls: type[A], path: str | Path, env: Env | None = None, **settings: Any) -> A:
         """Load the agent saved at a path, or the latest of a run's folder; it can predict and continue training."""
-        factory = None if env is None else _parse_env(env)[1]
+        factory = None if env is None else parse_env(env)[1]
         if isinstance(env, str):
             settings["env_id"] = env
         run, _ = restore(path, env_factory=factory, **settings)
@@ -167,34 +168,6 @@ class Agent:
 
     def close(self) -> None:
         self._run.close()
-
-
-def _parse_env(env: Env) -> tuple[dict[str, Any], EnvFactory | None]:
-    """Return the settings that name an environment, and the function that makes it if no name does."""
-    if isinstance(env, str):
-        return {"env_id": env}, None
-    if isinstance(env, gym.Env):
-        spec = env.spec
-        if spec is None:
-            raise UserError(
-                f"env={env!r}: pass an id, or a function that makes it: training and evaluation need several "
-                "environments"
-            )
-        registered = gym.registry.get(spec.id)
-        lost_limit = spec.max_episode_steps is None and registered is not None and registered.max_episode_steps
-        if (
-            registered is None or spec.additional_wrappers or lost_limit
-        ):  # its id alone would make a different environment
-            return {"env_id": f"custom {spec.id}"}, lambda: gym.make(spec)
-        own_limit = spec.max_episode_steps != registered.max_episode_steps
-        limit = {"time_limit": spec.max_episode_steps} if own_limit else {}
-        return {"env_id": spec.id, "env_kwargs": dict(spec.kwargs)} | limit, None
-    if not callable(env):
-        raise UserError(f"env={env!r}: must be a Gymnasium id, a function that makes an environment, or an environment")
-    name = reference_to(env)
-    if name is None:  # a name that does not lead back to `env` would load another environment, or none
-        name = f"custom {getattr(env, '__module__', 'object')}:{getattr(env, '__qualname__', type(env).__name__)}"
-    return {"env_id": name}, env
 
 
 class PPO(Agent):

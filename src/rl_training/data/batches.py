@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from rl_training.types import Array
 
 # Why a row of a window is past the end of the window's episode.
@@ -33,9 +35,18 @@ class Transitions:
     weight: Array | None = None  # in the loss, after a prioritised draw
     index: Array | None = None  # names the rows for `note`, where there is something to note
     records: Mapping[str, Array] = field(default_factory=dict)  # of the first transition
+    between: Between | None = None  # the states inside of chains, if they were asked for
 
     def __len__(self) -> int:
         return len(self.reward)
+
+
+@dataclass(slots=True)
+class Between:
+    """The states `[n - 1, B]` of chains of n steps after their first one; `discount` is 0 where a chain has ended."""
+
+    obs: Array
+    discount: Array
 
 
 @dataclass(slots=True)
@@ -57,3 +68,22 @@ class Windows:
 
     def __len__(self) -> int:
         return int(self.reward.shape[1])
+
+
+def chains_of(windows: Windows, gamma: float) -> Transitions:
+    """Windows that end with their episodes as chains of transitions, with the states inside of them."""
+    powers = np.power(gamma, np.arange(len(windows.real)))[:, None] * windows.real
+    return Transitions(
+        windows.obs[0],
+        windows.action[0],
+        (powers * windows.reward).sum(axis=0).astype(np.float32),
+        # Rows past the end of a chain repeat its last transition.
+        windows.next_obs[-1],
+        windows.terminated[-1],
+        windows.truncated[-1],
+        np.power(gamma, windows.real.sum(axis=0)).astype(np.float32),
+        weight=windows.weight,
+        index=windows.index[0],
+        records={name: column[0] for name, column in windows.records.items()},
+        between=Between(windows.obs[1:], powers[1:].astype(np.float32)),
+    )

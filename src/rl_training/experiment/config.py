@@ -20,7 +20,7 @@ from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_o
 from rl_training.experiment.presets import preset_names, preset_path
 from rl_training.experiment.references import is_reference
 from rl_training.experiment.registry import REGISTRY, load_spec, suggest
-from rl_training.experiment.schedules import Control, ScheduleError, parse_control
+from rl_training.experiment.schedules import Control, Schedule, ScheduleError, parse_control
 from rl_training.experiment.settings import RunConfig
 from rl_training.types import UserError
 
@@ -75,8 +75,9 @@ def load_config(target: str | Path | Mapping[str, Any], overrides: Iterable[str]
     problems: list[str] = []
     merged: dict[str, Any] = {}
     for layer in layers:
-        merged = _merge(merged, _canonical(layer, settings, problems))
-    return _check(source, spec, settings, merged, problems)
+        above = _canonical(layer, settings, problems)
+        merged = _merge(_without_defaults(merged, above, settings), above)
+    return _check(source, spec, settings, _with_default_schedules(merged, settings), problems)
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,6 +88,42 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
         another_curve = both and key.endswith("_schedule") and "type" in value
         merged[key] = _merge(merged[key], value) if both and not another_curve else value
     return merged
+
+
+def _with_default_schedules(given: Mapping[str, Any], settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """The default schedules are added for settings that are not given at all.
+
+    Where only the schedule of such a setting is given, it begins where the default one does.
+    """
+    merged = dict(given)
+    for name, curve in _default_curves(settings):
+        if not any(name + suffix in given for suffix in ("", *SUFFIXES)):
+            merged[name + "_schedule"] = dict(settings[name].default_schedule or {})
+        elif given.get(name + "_schedule") is not None:
+            merged.setdefault(name, curve.start)
+    return merged
+
+
+def _without_defaults(
+    below: dict[str, Any], above: Mapping[str, Any], settings: Mapping[str, Setting]
+) -> dict[str, Any]:
+    """The layer below without the default schedules of settings that the layer above gives.
+
+    A resolved config contains default schedules. A value that is given on top of it replaces them, as it would have
+    done in the config itself.
+    """
+    replaced = [
+        key
+        for name, _ in _default_curves(settings)
+        if (below.get(name), below.get(name + "_schedule")) == (settings[name].default, settings[name].default_schedule)
+        and any(name + suffix in above for suffix in ("", *SUFFIXES))
+        for key in (name, name + "_schedule")
+    ]
+    return {key: value for key, value in below.items() if key not in replaced}
+
+
+def _default_curves(settings: Mapping[str, Setting]) -> list[tuple[str, Schedule]]:
+    return [(name, curve) for name, setting in settings.items() if (curve := setting.default_curve) is not None]
 
 
 def _read_target(target: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from rl_training.algorithms.base import AlgorithmSpec, ConfigPart, setting_extra
 from rl_training.experiment.registry import suggest
+from rl_training.experiment.schedules import Schedule, parse_schedule
 from rl_training.experiment.settings import EarlyStoppingRule, Expected, RunConfig
 
 SUFFIXES = ("_schedule", "_warmup_steps")
@@ -31,6 +32,17 @@ class Setting:
     limits: Mapping[str, float]
     aliases: tuple[str, ...]
     static: bool
+    default_schedule: Mapping[str, Any] | None = None
+
+    @property
+    def default_curve(self) -> Schedule | None:
+        """The curve of the default schedule, if there is one."""
+        return None if self.default_schedule is None else parse_schedule(self.default_schedule, self.default)
+
+    @property
+    def default_text(self) -> str:
+        """The default as text, for tables: a value, or a schedule in words."""
+        return text_of(self.default) if self.default_curve is None else str(self.default_curve)
 
     @property
     def schedulable(self) -> bool:
@@ -60,6 +72,15 @@ class Setting:
         return None
 
 
+def text_of(value: Any) -> str:
+    """A value as it is written in a config."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(list(value) if isinstance(value, tuple) else value)
+
+
 def settings_of(spec: AlgorithmSpec) -> dict[str, Setting]:
     """Every setting of a run of this algorithm, in the order run, algorithm, loop, model."""
     parts = (("run", RunConfig), ("algorithm", spec.config), ("loop", spec.loop), ("model", spec.model))
@@ -87,6 +108,7 @@ def _settings_of_part(part: str, kind: type[ConfigPart]) -> list[Setting]:
                 limits,
                 tuple(extra.get("aliases", ())),
                 bool(extra.get("static", False)),
+                extra.get("default_schedule"),
             )
         )
     return settings
@@ -189,8 +211,14 @@ def json_schema(spec: AlgorithmSpec) -> dict[str, Any]:
         for alias in setting.aliases:
             properties[alias] = properties[setting.name]
         if setting.schedulable:
+            curve: dict[str, Any] = {
+                "type": ["number", "string", "object", "null"],
+                "description": f"How {setting.name} changes: an end value, a type, or a mapping with a type.",
+            }
+            if setting.default_schedule is not None:
+                curve["default"] = dict(setting.default_schedule)
             for name in names:
-                properties[name + "_schedule"] = {"type": ["number", "string", "object", "null"]}
+                properties[name + "_schedule"] = curve
                 properties[name + "_warmup_steps"] = {"type": ["integer", "null"], "minimum": 0}
     rules = properties["early_stopping"]
     one_rule = {"$ref": "#/$defs/EarlyStoppingRule"}  # accepted by itself, without a list around it

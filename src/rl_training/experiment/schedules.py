@@ -13,10 +13,10 @@ from typing import Any
 
 KINDS = {
     "constant": {"start"},
-    "linear": {"start", "end", "steps"},
-    "cosine": {"start", "end", "steps"},
-    "exponential": {"start", "end", "steps"},
-    "polynomial": {"start", "end", "steps", "power"},
+    "linear": {"start", "end", "steps", "fraction"},
+    "cosine": {"start", "end", "steps", "fraction"},
+    "exponential": {"start", "end", "steps", "fraction"},
+    "polynomial": {"start", "end", "steps", "fraction", "power"},
     "step": {"start", "end", "every", "factor"},
     "piecewise": {"points"},
 }
@@ -29,12 +29,13 @@ class ScheduleError(ValueError):
 
 @dataclass(frozen=True)
 class Schedule:
-    """A curve from `start` to `end` over `steps` steps (over the whole run if None)."""
+    """A curve from `start` to `end` over `steps` steps, or over the first `fraction` of the run if None."""
 
     kind: str
     start: float
     end: float
     steps: int | None = None
+    fraction: float = 1.0
     power: float = 2.0
     every: int = 1
     factor: float = 0.5
@@ -52,7 +53,7 @@ class Schedule:
             return self.end if drops >= enough else self.start * math.pow(self.factor, drops)
         if self.kind == "piecewise":
             return _interpolate(self.points, step)
-        span = self.steps or horizon
+        span = self.steps or (self.fraction * horizon if horizon else None)
         if not span:
             raise ScheduleError(f"a {self.kind} schedule needs total_timesteps, or its own 'steps'")
         progress = min(step / span, 1.0)
@@ -65,6 +66,18 @@ class Schedule:
         if self.kind == "exponential":
             return self.start * math.pow(self.end / self.start, progress)
         return self.end + (self.start - self.end) * math.pow(1.0 - progress, self.power)
+
+    def __str__(self) -> str:
+        """The curve in words, for tables of defaults."""
+        if self.kind == "constant":
+            return f"{self.start:g}"
+        if self.kind == "step":
+            return f"from {self.start:g}, times {self.factor:g} every {self.every} steps, until {self.end:g}"
+        if self.kind == "piecewise":
+            return "through " + ", ".join(f"{value:g} at step {step:g}" for step, value in self.points)
+        whole = "the run" if self.fraction == 1.0 else f"the first {100 * self.fraction:g}% of the run"
+        span = whole if self.steps is None else f"{self.steps} steps"
+        return f"{self.kind} from {self.start:g} to {self.end:g} over {span}"
 
     def extremes(self) -> tuple[float, float]:
         """The lowest and the highest value of the curve, which is monotone between its knots."""
@@ -112,8 +125,14 @@ def _parse_mapping(mapping: dict[str, Any], base: float | None) -> Schedule:
         key: _whole(key, mapping[key]) for key in ("steps", "every") if mapping.get(key) is not None
     }
     other: dict[str, float] = {key: _number(key, mapping[key]) for key in ("power", "factor") if key in mapping}
+    if mapping.get("fraction") is not None:
+        other["fraction"] = _number("fraction", mapping["fraction"])
     if kind == "step":
         return _parse_step(start, mapping, whole, other)
+    if "steps" in whole and "fraction" in other:
+        raise ScheduleError("'steps' and 'fraction' both say how long it lasts; give one of them")
+    if not 0.0 < other.get("fraction", 1.0) <= 1.0:
+        raise ScheduleError(f"fraction={other['fraction']:g} must be above 0 and at most 1: a share of the run")
     end = start if kind == "constant" else _number("end", mapping.get("end", 0.0))
     if kind == "exponential" and (start <= 0.0 or end <= 0.0):
         raise ScheduleError(f"exponential needs start and end above 0, not {start:g} and {end:g}")

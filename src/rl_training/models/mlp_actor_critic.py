@@ -13,12 +13,12 @@ from rl_training.models.torso import MLP, linear
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes and initialisation of the MLPs of an actor-critic."""
+    """Sizes and initialisation of the MLPs of an actor-critic; `log_std_init` has an entry for each action."""
 
     hidden_sizes: Sequence[int]
     activation: str
     orthogonal: bool
-    log_std_init: float
+    log_std_init: Sequence[float]
     state_dependent_noise: bool = False
 
 
@@ -42,7 +42,7 @@ class MLPActorCritic(nn.Module):
         self.log_std: nn.Parameter | None = None
         if continuous:
             rows = (self.policy_torso.features,) if self.state_dependent_noise else ()
-            self.log_std = nn.Parameter(torch.full((*rows, action_size), shape.log_std_init))
+            self.log_std = nn.Parameter(torch.tensor(shape.log_std_init).expand(*rows, action_size).clone())
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         params, value, _ = self.features(obs)

@@ -12,14 +12,14 @@ from rl_training.types import Array
 
 
 def value_loss(value: Tensor, target: Tensor) -> Tensor:
-    """Half the mean squared error."""
-    return 0.5 * (value - target).square().mean()
+    """The mean squared error."""
+    return (value - target).square().mean()
 
 
 def clipped_value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float) -> Tensor:
     """PPO's value loss: the larger of the plain error and that of the value clipped to within `clip` of the old one."""
     kept = old_value + (value - old_value).clamp(-clip, clip)
-    return 0.5 * torch.max((value - target).square(), (kept - target).square()).mean()
+    return torch.max((value - target).square(), (kept - target).square()).mean()
 
 
 def td_target(reward: Array, discount: Array, terminated: Array, next_value: Array) -> Array:

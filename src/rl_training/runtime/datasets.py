@@ -33,7 +33,7 @@ from rl_training.runtime.checkpoints.chunk_files import load_arrays
 from rl_training.runtime.envs.make import EnvMaker, RebuiltPerEpisode
 from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.rng import actor_streams, seeded, untouched
-from rl_training.runtime.schedules import ScheduleSet
+from rl_training.runtime.schedules import restore_acting_values
 from rl_training.runtime.train import build_policy
 from rl_training.types import Act, Array, Carry, SpaceInfo, UserError
 
@@ -309,11 +309,8 @@ def _load_policy(run: str, checkpoint: Checkpoint, seed: int) -> Policy:
     """The policy of a checkpoint, which explores as it did when it was saved."""
     config = load_config(checkpoint.meta["config"], seed=seed, vectorization="sync")
     policy, _ = build_policy(config)
-    trainer = checkpoint.state["trainer"]
-    scheduled = ScheduleSet(config.controls, trainer["horizon"]).values(checkpoint.meta["step"])
     policy.load_policy_state(fitting_policy(checkpoint.policy, policy, Path(run)))
-    present = scheduled | trainer["hyperparameters"]
-    policy.values |= {name: float(present[name]) for name in policy.values.keys() & present.keys()}
+    restore_acting_values(config, policy, checkpoint.state["trainer"], checkpoint.meta["step"])
     return policy
 
 

@@ -13,9 +13,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rl_training.algorithms.base import Policy
+from rl_training.experiment.config import Config
 from rl_training.runtime.actors.actor import MOST_STEPS
+from rl_training.runtime.envs.given import Env, parse_env
 from rl_training.runtime.envs.lives import lives_lost
-from rl_training.runtime.envs.make import reset_each
+from rl_training.runtime.envs.make import EnvMaker, reset_each
 from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.rng import seeded, untouched
 from rl_training.types import Array, Metrics, SpaceInfo, UserError
@@ -65,17 +67,20 @@ class Evaluator:
         self._envs: VectorEnv[Any, Any, Any] | None = None
         self._width = 0
 
-    def __call__(self, policy: Policy, episodes: int) -> Evaluation:
-        """Play this many episodes with greedy actions. A policy that still draws uses a separate random stream."""
+    def __call__(self, policy: Policy, episodes: int, *, deterministic: bool = True) -> Evaluation:
+        """Play this many episodes with greedy actions, or with those of the behaviour policy.
+
+        Whatever the policy draws comes from a random stream that is the same in every evaluation.
+        """
         with untouched():
             # The size of a batch can change the last bits of its rows, so it depends on `episodes` only.
             width = min(episodes, _MOST_ENVS)
             if self._envs is None or self._width != width:
                 self.close()
                 self._envs, self._width = self._make(width), width
-            return self._play(self._envs, policy, episode_seeds(episodes))
+            return self._play(self._envs, policy, episode_seeds(episodes), explore=not deterministic)
 
-    def _play(self, envs: VectorEnv[Any, Any, Any], policy: Policy, seeds: list[int]) -> Evaluation:
+    def _play(self, envs: VectorEnv[Any, Any, Any], policy: Policy, seeds: list[int], *, explore: bool) -> Evaluation:
         scale = ActionScaler(self._info, envs.single_action_space.dtype)
         returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
         playing = np.arange(envs.num_envs)  # which episode each environment plays
@@ -84,7 +89,7 @@ class Evaluator:
         carry = policy.initial_carry(envs.num_envs)
         rng = np.random.Generator(np.random.PCG64(seeded(_EVALUATION_SEED, "policy")))
         while (playing < len(seeds)).any():
-            decided = policy.act(np.array(raw, dtype=self._info.obs_dtype), carry, explore=False, rng=rng)
+            decided = policy.act(np.array(raw, dtype=self._info.obs_dtype), carry, explore=explore, rng=rng)
             carry = decided.carry
             raw, reward, terminated, truncated, infos = envs.step(scale(decided.action))
             live = playing < len(seeds)
@@ -101,6 +106,8 @@ class Evaluator:
                 raw = self._reset(envs, seeds, playing, done)
             lost = lives_lost(infos, envs.num_envs)
             carry = policy.begin_episodes(carry, done if lost is None else done | lost)
+            if explore and policy.carry_per_rollout and done.any():
+                carry = policy.initial_carry(envs.num_envs)  # gSDE's noise would stay the same in all episodes
         return Evaluation(tuple(returns.tolist()), tuple(lengths.tolist()))
 
     @staticmethod
@@ -115,3 +122,38 @@ class Evaluator:
         if self._envs is not None:
             self._envs.close()
             self._envs = None
+
+
+def elsewhere(env: Env, config: Config, info: SpaceInfo) -> Evaluator:
+    """An evaluator in another environment than that of the config, for policies of the spaces `info`.
+
+    The environment has its own arguments and time limit. The config's `frame_stack` stays, since the policy needs it.
+    """
+    given, factory = parse_env(env)
+    limit = given.pop("time_limit", None)
+    run = config.run.model_copy(update={"env_kwargs": {}, "vectorization": "sync"} | given)
+    maker = EnvMaker(run, config.loop.model_copy(update={"time_limit": limit}), factory)
+    envs = maker.masking(maker.vector(1))
+    try:
+        found = maker.describe(envs)
+    finally:
+        envs.close()
+    for what, there, here in (
+        ("observations", _observations(found), _observations(info)),
+        ("actions", _actions(found), _actions(info)),
+    ):
+        if there != here:
+            raise UserError(f"env={run.env_id!r}: its {what} are {there}; the policy was trained on {here}")
+    return Evaluator(maker.for_evaluation, found)
+
+
+def _observations(info: SpaceInfo) -> str:
+    """What a policy must see, in words."""
+    parts = [f"{part.name!r} {part.dtype} {part.shape}".removeprefix("'' ") for part in info.parts]
+    mask = f" with a mask of {info.mask_size} actions" if info.mask_size else ""
+    return (", ".join(parts) or f"{info.obs_dtype} {info.obs_shape}") + mask
+
+
+def _actions(info: SpaceInfo) -> str:
+    """What a policy must return, in words. The bounds do not matter, since actions are scaled to them."""
+    return f"{info.action_kind} of {info.action_size if info.continuous else list(info.action_counts)}"

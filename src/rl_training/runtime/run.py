@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from rl_training.runtime.checkpoints.chunk_files import arrays_of
 from rl_training.runtime.checkpoints.continuation import take_over
 from rl_training.runtime.checkpoints.snapshots import load_snapshot, take_snapshot
 from rl_training.runtime.clock import Stopwatch
-from rl_training.runtime.evaluate import Evaluation, Evaluator
+from rl_training.runtime.envs.given import Env
+from rl_training.runtime.evaluate import Evaluation, Evaluator, elsewhere
 from rl_training.runtime.loops.base import Loop
 from rl_training.runtime.schedules import ScheduleSet
 from rl_training.types import Metrics, SpaceInfo, Streams, UserError
@@ -135,6 +137,7 @@ class Run:
         if self.config.loop.origin is not None:
             take_over(self, self.config.loop.origin)
         self.source.start()
+        self.refresh(self.steps)  # `Agent.predict` may act before the first step of the loop does this
 
     def advance(self) -> None:
         """One step of the loop, and its metrics."""
@@ -180,8 +183,13 @@ class Run:
         """Call a hook of every callback."""
         self.callbacks.notify(hook, self, *arguments)
 
-    def evaluate(self, episodes: int) -> Evaluation:
-        return self.evaluator(self.algorithm.policy, whole_number("num_episodes", episodes))
+    def evaluate(self, episodes: int, *, deterministic: bool = True, env: Env | None = None) -> Evaluation:
+        """Evaluate the policy, in the run's environment or in another one with the same spaces."""
+        episodes, policy = whole_number("num_episodes", episodes), self.algorithm.policy
+        if env is None:
+            return self.evaluator(policy, episodes, deterministic=deterministic)
+        with closing(elsewhere(env, self.config, self.info)) as evaluator:
+            return evaluator(policy, episodes, deterministic=deterministic)
 
     def record_evaluation(self, metrics: Metrics, *, best: bool) -> None:
         self.eval_metrics, self.evaluated_now = metrics, True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rl_training.algorithms.base import Algorithm
+from rl_training.algorithms.base import Algorithm, Policy
 from rl_training.experiment.config import Config
 from rl_training.experiment.schedules import Control, Schedule, ScheduleError, parse_control, parse_schedule
 
@@ -20,6 +20,7 @@ __all__ = [
     "ScheduleSet",
     "parse_control",
     "parse_schedule",
+    "restore_acting_values",
     "restore_hyperparameters",
     "set_by_hand",
 ]
@@ -56,3 +57,12 @@ def restore_hyperparameters(
     }
     if kept:
         algorithm.set_hyperparameters(**kept)
+
+
+def restore_acting_values(config: Config, policy: Policy, trainer: Mapping[str, Any], step: int) -> None:
+    """Let a policy without its algorithm explore as it did at `step`.
+
+    `trainer` is that part of the checkpoint's state.
+    """
+    present = ScheduleSet(config.controls, trainer["horizon"]).values(step) | trainer["hyperparameters"]
+    policy.values |= {name: float(present[name]) for name in policy.values.keys() & present.keys()}

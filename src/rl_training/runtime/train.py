@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from rl_training.runtime.evaluate import Evaluator
 from rl_training.runtime.loggers import build_loggers
 from rl_training.runtime.loops import LOOPS
 from rl_training.runtime.loops.base import Loop
-from rl_training.runtime.rng import make_streams
+from rl_training.runtime.rng import make_streams, untouched
 from rl_training.runtime.run import COMPLETED, INTERRUPTED, Interrupted, Run, Surroundings, TrainResult
 from rl_training.types import SpaceInfo, UserError
 
@@ -46,10 +47,13 @@ __all__ = [
     "TrainResult",
     "build",
     "build_policy",
+    "policy_for",
     "run",
     "train",
     "trainer",
 ]
+
+_LOG = logging.getLogger("rl_training")
 
 AnyConfig = Config | Mapping[str, Any] | str | Path
 
@@ -102,29 +106,44 @@ def build_policy(config: Config, *, env_factory: EnvFactory | None = None) -> tu
     return policy, surroundings
 
 
+def policy_for(config: Config, info: SpaceInfo) -> Policy:
+    """Build only the policy of a config, for spaces that are known; its environment is not needed."""
+    _limit_threads(config.run.threads)
+    with untouched():  # new weights are drawn from the global generator
+        return config.spec.policy(PolicyContext(**_context(config, info)))
+
+
 def _surroundings(
     config: Config, num_envs: int, env_factory: EnvFactory | None, on_failure: ExitStack
 ) -> tuple[Surroundings, VectorEnv[Any, Any, Any], dict[str, Any]]:
     """The surroundings of a policy, its environments, and the arguments that it is built from."""
-    torch.set_num_threads(config.run.threads)
-    threadpool_limits(1, user_api="blas")  # NumPy's threads slow it down: only torch uses several
+    _limit_threads(config.run.threads)
     streams = make_streams(config.run.seed)
     maker = EnvMaker(config.run, config.loop, env_factory)
-    factory = None if config.model.model == "auto" else _model_factory(config.model.model)
     envs = maker.masking(maker.vector(num_envs))
     on_failure.callback(envs.close)
     info = maker.describe(envs)
     _check_capabilities(config, info)
-    context = {
+    evaluator = Evaluator(maker.for_evaluation, info)
+    surroundings = Surroundings(info, envs.single_action_space.dtype, evaluator, streams)
+    return surroundings, envs, _context(config, info)
+
+
+def _limit_threads(threads: int) -> None:
+    torch.set_num_threads(threads)
+    threadpool_limits(1, user_api="blas")  # NumPy's threads slow it down: only torch uses several
+
+
+def _context(config: Config, info: SpaceInfo) -> dict[str, Any]:
+    """The arguments that a policy is built from."""
+    return {
         "info": info,
         "config": config.algorithm,
         "model": config.model,
         "device": _device(config.run.device, info),
-        "model_factory": factory,
+        "model_factory": None if config.model.model == "auto" else _model_factory(config.model.model),
         "engine": config.run.engine,
     }
-    evaluator = Evaluator(maker.for_evaluation, info)
-    return Surroundings(info, envs.single_action_space.dtype, evaluator, streams), envs, context
 
 
 def _local(config: Config, surroundings: Surroundings, envs: VectorEnv[Any, Any, Any], policy: Policy) -> Local:
@@ -213,6 +232,8 @@ def run(run: Run) -> TrainResult:
     run.clock.start()
     try:
         with _signals_stop(run):
+            for words in run.loop.warnings(run.config.run.total_timesteps):
+                _LOG.warning(words)
             run.notify("on_start")
             while not run.finished:
                 # Checked between steps only, so that a step's evaluation, log and checkpoint are complete.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rl_training.data.replay_files import read_info
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.manager import RunFolder, versions
@@ -18,8 +20,11 @@ from rl_training.experiment.settings import Expected
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, fitting_policy, read_checkpoint, read_meta
+from rl_training.runtime.envs.given import Env
 from rl_training.runtime.envs.make import EnvFactory
-from rl_training.runtime.train import INTERRUPTED, Run, TrainResult, build, build_policy
+from rl_training.runtime.evaluate import elsewhere
+from rl_training.runtime.schedules import restore_acting_values
+from rl_training.runtime.train import INTERRUPTED, Run, TrainResult, build, build_policy, policy_for
 from rl_training.runtime.train import run as run_training
 from rl_training.types import Metrics, UserError
 
@@ -36,19 +41,33 @@ def evaluate_checkpoint(
     device: str = "auto",
     which: str = "latest",
     env_factory: EnvFactory | None = None,
+    deterministic: bool = True,
+    env: Env | None = None,
 ) -> Metrics:
-    """Evaluate the policy of a run or a checkpoint, on the episodes that every evaluation uses."""
+    """Evaluate the policy of a run or a checkpoint, on the episodes that every evaluation uses.
+
+    With `deterministic=False` it explores as it did when it was saved. `env` is another environment with the same
+    spaces; `env_factory` makes that of the run, if it cannot be found by its name.
+    """
+    if env is not None and env_factory is not None:
+        raise UserError(f"env={env!r} and env_factory: give one of them")
     found = find_checkpoint(path, which)
-    checkpoint = read_checkpoint(found, policy_only=True)
+    checkpoint = read_checkpoint(found, policy_only=deterministic)
     config = load_config(checkpoint.meta["config"], device=device)
-    policy, surroundings = build_policy(config, env_factory=env_factory)
-    try:
+    if env is None:
+        policy, surroundings = build_policy(config, env_factory=env_factory)
+        evaluator = surroundings.evaluator
+    else:
+        info = read_info(checkpoint.meta["spaces"])
+        evaluator = elsewhere(env, config, info)
+        policy = policy_for(config, info)
+    with closing(evaluator):
         policy.load_policy_state(fitting_policy(checkpoint.policy, policy, found))
+        if not deterministic:
+            restore_acting_values(config, policy, checkpoint.state["trainer"], checkpoint.meta["step"])
         episodes = config.run.eval_episodes if num_episodes is None else num_episodes
-        metrics = surroundings.evaluator(policy, whole_number("num_episodes", episodes)).metrics()
-    finally:
-        surroundings.evaluator.close()
-    return {"step": float(checkpoint.meta["step"])} | metrics
+        evaluation = evaluator(policy, whole_number("num_episodes", episodes), deterministic=deterministic)
+    return {"step": float(checkpoint.meta["step"])} | evaluation.metrics()
 
 
 def restore(

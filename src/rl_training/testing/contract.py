@@ -162,8 +162,11 @@ def _check_trains_on(algo: str, env: Mapping[str, Any], claimed: bool, settings:
         assert math.isfinite(value), f"{algo}: metric {name} is {value}"
     for name in type(config.algorithm).model_fields:
         if setting_extra(type(config.algorithm), name).get("report"):
-            given = getattr(config.algorithm, name)
-            expected = run.algorithm.current(name) if isinstance(given, str) else given  # "auto" is learned
+            expected = getattr(config.algorithm, name)
+            if name in config.controls:
+                expected = config.controls[name].at(run.steps, config.run.total_timesteps)
+            elif isinstance(expected, str):  # "auto" is learned
+                expected = run.algorithm.current(name)
             assert run.metrics.get(name) == expected, f"{algo}: {name} is not in the metrics as {expected}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
@@ -27,13 +27,26 @@ class PolicyModelConfig(ModelConfig):
     """The initialisation of policy and value networks."""
 
     ortho_init: bool = setting(True, "Orthogonal initialisation; torch's default otherwise.")
-    log_std_init: float = setting(
-        0.0, "Initial log standard deviation of continuous actions.", static=True, live_when={"actions": "continuous"}
+    log_std_init: float | Literal["auto"] = setting(
+        "auto",
+        "Initial log standard deviation of continuous actions, in the policy's units: its actions are in [-1, 1]. "
+        "`auto`: one unit of the environment, at most 1.",
+        static=True,
+        live_when={"actions": "continuous"},
+        probe=-1.0,
     )
 
-    def shape(self) -> Shape:
+    def shape(self, info: SpaceInfo) -> Shape:
         """The shape of the MLPs of policy and value."""
-        return Shape(self.hidden_sizes, self.activation, self.ortho_init, self.log_std_init)
+        given = self.log_std_init
+        log_std = one_unit(info) if given == "auto" else (given,) * info.action_size
+        return Shape(self.hidden_sizes, self.activation, self.ortho_init, log_std)
+
+
+def one_unit(info: SpaceInfo) -> tuple[float, ...]:
+    """The logarithm of one unit of the environment's actions in the policy's units, at most 0."""
+    halves = [(high - low) / 2.0 for low, high in zip(info.action_low, info.action_high, strict=True)]
+    return tuple(-math.log(max(1.0, half)) for half in halves)
 
 
 class ActorCriticModelConfig(PolicyModelConfig):
@@ -50,13 +63,13 @@ class ActorCriticModelConfig(PolicyModelConfig):
         probe=1,
     )
 
-    def shape(self) -> Shape:
-        return replace(super().shape(), state_dependent_noise=self.use_sde)
+    def shape(self, info: SpaceInfo) -> Shape:
+        return replace(super().shape(info), state_dependent_noise=self.use_sde)
 
 
 def build_actor_critic(info: SpaceInfo, model: ActorCriticModelConfig) -> MLPActorCritic | EncodedActorCritic:
     """The default network: MLPs, behind an encoder for images and Dict observations."""
-    shape = model.shape()
+    shape = model.shape(info)
     encoder = encoder_for(info, orthogonal=model.ortho_init)
     inputs = encoder.features if encoder is not None else math.prod(info.input_shape)
     network = MLPActorCritic(inputs, info.action_size, shape, continuous=info.continuous)

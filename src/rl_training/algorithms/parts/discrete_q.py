@@ -21,6 +21,7 @@ from rl_training.algorithms.parts.policies import EpsilonGreedyPolicy, allowed
 from rl_training.models.flat import Follower, Learner
 from rl_training.models.mlp_engine import MLPEngine, network_engine
 from rl_training.models.mlp_q import MLPQNetwork
+from rl_training.ops.distributions import FORBIDDEN
 from rl_training.ops.kernels.td import huber_gradient
 from rl_training.ops.value import td_target, weighted_huber_loss
 from rl_training.types import Array
@@ -31,9 +32,13 @@ def dqn_loss(values: Tensor, action: Tensor, target: Tensor, weight: Tensor) -> 
     return weighted_huber_loss(_taken(values, action), target, weight)
 
 
-def discrete_gap(values: Tensor, action: Tensor) -> Tensor:
-    """The log-sum-exp of all values minus the value of the action taken, averaged (Kumar et al. 2020, eq. 4)."""
-    return (values.logsumexp(dim=-1) - _taken(values, action)).mean()
+def discrete_gap(values: Tensor, action: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The log-sum-exp of the values minus the value of the action taken, averaged (Kumar et al. 2020, eq. 4).
+
+    Only the choices that a mask `[B, A]` allows count: no policy can take the others.
+    """
+    possible = values if mask is None else torch.where(mask, values, FORBIDDEN)
+    return (possible.logsumexp(dim=-1) - _taken(values, action)).mean()
 
 
 def _taken(values: Tensor, action: Tensor) -> Tensor:
@@ -133,7 +138,9 @@ class AutogradDiscreteQ(DiscreteQ):
         self.learner.module.train()  # `online` has put it into evaluation mode
         values = self.learner.module(self.observer.tensors(rows))
         taken, goal, importance = (self.observer.tensor(array) for array in (action, target, weight))
-        gap = discrete_gap(values, taken) if conservatism else values.new_zeros(())
+        mask = self.observer.mask(rows)
+        possible = None if mask is None else self.observer.tensor(mask)
+        gap = discrete_gap(values, taken, possible) if conservatism else values.new_zeros(())
         loss = dqn_loss(values, taken, goal, importance) + conservatism * gap
         self.learner.differentiate(loss)
         value = values.detach().cpu().numpy()[np.arange(len(action)), action]
@@ -173,7 +180,7 @@ class EngineDiscreteQ(DiscreteQ):
         loss, value = huber_gradient(values, action, target, weight, d_values, td_error)
         gap = 0.0
         if conservatism:
-            gap = _add_gap_gradient(values, action, conservatism, d_values)
+            gap = _add_gap_gradient(values, action, self.observer.mask(rows), conservatism, d_values)
             loss += conservatism * gap
         if self._dueling:
             spread = d_values - d_values.mean(axis=-1, keepdims=True)
@@ -186,10 +193,11 @@ class EngineDiscreteQ(DiscreteQ):
         return dueling_rows(outputs) if self._dueling else outputs
 
 
-def _add_gap_gradient(values: Array, action: Array, weight: float, d_values: Array) -> float:
+def _add_gap_gradient(values: Array, action: Array, mask: Array | None, weight: float, d_values: Array) -> float:
     """Add the gradient of `weight` times `discrete_gap`; returns the gap."""
-    every, highest = np.arange(len(action)), values.max(axis=-1, keepdims=True)
-    powers = np.exp(values - highest)
+    possible = allowed(values, mask)
+    every, highest = np.arange(len(action)), possible.max(axis=-1, keepdims=True)
+    powers = np.exp(possible - highest)
     norm = powers.sum(axis=-1, keepdims=True)
     share = np.float32(weight / len(action))
     d_values += share * powers / norm

@@ -61,7 +61,9 @@ def build_networks(
     network.eval()
     with torch.inference_mode():
         values = tuple(critic(obs, torch.zeros(2, info.action_size, device=context.device)).shape)
-        _check_output(model.model, "actor(obs) must return", actor(obs), actor_outputs)
+        head = getattr(model, "policy_head", None)
+        must = "actor(obs) must return" if head is None else f"with policy_head={head!r}, actor(obs) must return"
+        _check_output(model.model, must, actor(obs), actor_outputs)
         if value is not None:
             _check_output(model.model, "value(obs) must return", value(obs), 1)
     if values != (*values[:1], 2, n_quantiles):

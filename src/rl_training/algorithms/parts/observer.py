@@ -50,6 +50,11 @@ class Observer:
         if self.normalizer is not None and not self._frozen:
             self.normalizer.update(self.unpack.floats(rows))
 
+    @property
+    def has_no_statistics(self) -> bool:
+        """Whether it scales observations, but has seen none yet."""
+        return self.normalizer is not None and self.normalizer.moments.count == 0.0
+
     def freeze(self) -> None:
         """Stop updating the statistics."""
         self._frozen = True

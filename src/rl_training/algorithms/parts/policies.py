@@ -27,7 +27,11 @@ class SquashedGaussianPolicy(NetworkPolicy):
         size = params.shape[1] // 2
         if not explore:
             return Act(np.tanh(params[:, :size]), carry)
-        return Act(squashed(params, rng.standard_normal((len(params), size), dtype=np.float32))[0], carry)
+        return Act(self.sampled(params, rng.standard_normal((len(params), size), dtype=np.float32)), carry)
+
+    def sampled(self, outputs: Array, noise: Array) -> Array:
+        """Actions `[B, A]` from the network's outputs `[B, 2A]` and standard normal noise `[B, A]`."""
+        return squashed(outputs, noise)[0]
 
 
 class DeterministicPolicy(NetworkPolicy):
@@ -60,10 +64,10 @@ class NoisyPolicy(NetworkPolicy):
 class GaussianNetwork(nn.Module):
     """A network that returns means, and log deviations that are the same for every observation."""
 
-    def __init__(self, network: nn.Module, size: int) -> None:
+    def __init__(self, network: nn.Module, size: int, log_std: float) -> None:
         super().__init__()
         self.network = network
-        self.log_std = nn.Parameter(torch.zeros(size))
+        self.log_std = nn.Parameter(torch.full((size,), log_std))
 
     def forward(self, obs: Any) -> Tensor:
         mean: Tensor = self.network(obs)
@@ -75,17 +79,26 @@ class ClippedGaussianPolicy(NetworkPolicy):
 
     network: GaussianNetwork
 
-    def __init__(self, context: PolicyContext, network: nn.Module, engine: Engine) -> None:
-        gaussian = GaussianNetwork(network, context.info.action_size).to(context.device)
+    def __init__(self, context: PolicyContext, network: nn.Module, engine: Engine, *, log_std: float = 0.0) -> None:
+        """`log_std` is the initial log deviation."""
+        gaussian = GaussianNetwork(network, context.info.action_size, log_std).to(context.device)
         super().__init__(context, gaussian, engine, layers=network)
 
     def act(self, obs: Array, carry: Carry, *, explore: bool, rng: np.random.Generator) -> Act:
-        mean = np.tanh(self.outputs(self.observer.scaled(obs)))
+        outputs = self.outputs(self.observer.scaled(obs))
         if not explore:
-            return Act(mean, carry)
-        noise = rng.standard_normal(mean.shape, dtype=np.float32)
+            return Act(np.tanh(outputs), carry)
+        return Act(self.sampled(outputs, rng.standard_normal(outputs.shape, dtype=np.float32)), carry)
+
+    def sampled(self, outputs: Array, noise: Array) -> Array:
+        """Actions `[B, A]` from the network's outputs `[B, A]` and standard normal noise `[B, A]`."""
         log_std = self.network.log_std.detach().clamp(*LOG_STD_RANGE).cpu().numpy()
-        return Act(np.clip(mean + np.exp(log_std) * noise, -1.0, 1.0), carry)
+        action: Array = np.clip(np.tanh(outputs) + np.exp(log_std) * noise, -1.0, 1.0)
+        return action
+
+    def confine(self) -> None:
+        with torch.no_grad():  # outside its range a log deviation would get no gradient to return
+            self.network.log_std.clamp_(*LOG_STD_RANGE)
 
 
 class CategoricalPolicy(NetworkPolicy):

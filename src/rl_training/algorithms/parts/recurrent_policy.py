@@ -87,7 +87,7 @@ class RecurrentPolicy(ActorCriticPolicy):
         encoder = encoder_for(info, orthogonal=model.ortho_init)
         inputs = encoder.features if encoder is not None else math.prod(info.input_shape)
         return RecurrentActorCritic(
-            inputs, info.action_size, core, model.shape(), continuous=info.continuous, encoder=encoder
+            inputs, info.action_size, core, model.shape(info), continuous=info.continuous, encoder=encoder
         )
 
     def within_reach(self, info: SpaceInfo) -> bool:

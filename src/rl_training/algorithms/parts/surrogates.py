@@ -129,7 +129,10 @@ class TrustRegionForm(Protocol):
         """The policy's objective at a rollout."""
 
     def value_gradient(self, obs: Array, target: Array) -> float:
-        """Write the gradient of the critic's parameters, and of no others, to the flat buffer; returns the loss."""
+        """Write the gradient of half the critic's squared error to the flat buffer, for its parameters and no others.
+
+        Returns the mean squared error.
+        """
 
 
 class AutogradTrustRegion:
@@ -159,7 +162,7 @@ class AutogradTrustRegion:
     def value_gradient(self, obs: Array, target: Array) -> float:
         self._critic.zero_grad()
         error = value_loss(self._policy.network_outputs(obs)[1], self._policy.observer.tensor(target))
-        error.backward(inputs=self._critic_leaves)  # type: ignore[no-untyped-call]
+        (0.5 * error).backward(inputs=self._critic_leaves)  # type: ignore[no-untyped-call]
         return error.item()
 
 
@@ -176,7 +179,7 @@ class EngineTrustRegion:
 
     def value_gradient(self, obs: Array, target: Array) -> float:
         d_value = np.empty_like(target)
-        loss: float = heads.value_gradient(self._engine.values(self._observer.arrays(obs)), target, 1.0, d_value)
+        loss: float = heads.value_gradient(self._engine.values(self._observer.arrays(obs)), target, 0.5, d_value)
         self._engine.value.backward(d_value[:, None])
         return loss
 

@@ -219,12 +219,12 @@ def plain_policy_gradient(log_prob: Array, advantage: Array, d_log_prob: Array) 
 
 @jit
 def value_gradient(value: Array, target: Array, weight: float, d_value: Array) -> float:
-    """The gradient of `weight` times half the mean squared error; returns the loss without the weight."""
+    """The gradient of `weight` times the mean squared error; returns the loss without the weight."""
     loss = 0.0
     for b in range(value.size):
         error = np.float64(value[b]) - target[b]
-        loss += 0.5 * error * error
-        d_value[b] = weight * error / value.size
+        loss += error * error
+        d_value[b] = 2.0 * weight * error / value.size
     return loss / value.size
 
 
@@ -239,11 +239,11 @@ def clipped_value_gradient(
         moved = np.float64(value[b]) - old_value[b]
         kept = old_value[b] + min(max(moved, -clip), clip) - target[b]
         if error * error >= kept * kept:
-            loss += 0.5 * error * error
-            d_value[b] = weight * error / value.size
+            loss += error * error
+            d_value[b] = 2.0 * weight * error / value.size
         else:
-            loss += 0.5 * kept * kept
-            d_value[b] = weight * kept / value.size if abs(moved) <= clip else 0.0
+            loss += kept * kept
+            d_value[b] = 2.0 * weight * kept / value.size if abs(moved) <= clip else 0.0
     return loss / value.size
 
 

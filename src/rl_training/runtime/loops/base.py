@@ -34,6 +34,9 @@ class Loop(Protocol):
     def step(self, refresh: Refresh) -> Metrics:
         """Collect experience, store it, update."""
 
+    def warnings(self, total_steps: int) -> list[str]:
+        """What a run that ends at this step will never do, though its settings ask for it; one sentence each."""
+
 
 class Latest:
     """Keeps the metrics of the latest updates, for steps without updates."""

@@ -49,7 +49,7 @@ def make_fine_tuning(
     There are no random steps at the start, since the policy is trained already. The scales of observations and rewards
     stay those that it was trained with.
     """
-    rewards = RewardScale(config, dataset)
+    rewards = RewardScale(config, dataset, algorithm)
     old = None if dataset is None else DatasetMemory(algorithm.policy.info, dataset, rewards)
     if dataset is not None:
         algorithm.observer.fit(dataset.obs)

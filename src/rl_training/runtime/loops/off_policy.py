@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -16,7 +17,7 @@ from rl_training.experiment.config import Config
 from rl_training.runtime.actors.actor import Steps
 from rl_training.runtime.actors.sources import Source
 from rl_training.runtime.loops.base import Latest, Refresh
-from rl_training.types import Metrics
+from rl_training.types import Metrics, UserError
 
 
 class OffPolicyLoop:
@@ -69,6 +70,14 @@ class OffPolicyLoop:
         counts = {"n_updates": float(algorithm.n_updates), "replay_size": float(len(memory))}
         return self.latest.metrics | counts | source.metrics()
 
+    def warnings(self, total_steps: int) -> list[str]:
+        envs = self.source.num_envs
+        at_once = math.ceil(self.config.train_every / envs) * envs  # a run ends after a whole step of the loop
+        end = self.steps + math.ceil(max(0, total_steps - self.steps) / at_once) * at_once
+        if self._due(end) > 0:
+            return []
+        return [f"learning_starts={self.config.learning_starts}: this run ends at step {end}, before its first update"]
+
     def _due(self, steps: int) -> int:
         """The total number of updates that are due after this many steps."""
         return int(max(0, steps - self.config.learning_starts) * self.config.updates_per_step)
@@ -76,7 +85,12 @@ class OffPolicyLoop:
 
 def make_memory(algorithm: ReplayAlgorithm, source: Source, config: OffPolicyLoopConfig) -> ReplayMemory:
     """The replay buffer of a run, with columns for the policy's records."""
-    policy = algorithm.policy
+    policy, batch_size = algorithm.policy, algorithm.cfg.batch_size
+    if config.buffer_size < batch_size:
+        raise UserError(
+            f"buffer_size={config.buffer_size}: must be at least batch_size={batch_size}, or a minibatch would hold "
+            "the same transitions several times"
+        )
     records = policy.records(policy.info)
     replay = make_replay(policy.info, source.num_envs, config.buffer_size, config.frame_stack, records)
     return ReplayMemory(replay, PrioritizedSampler(replay) if algorithm.prioritized else None)

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.algorithms.bc import BC
-from rl_training.algorithms.off_policy import OffPolicyAlgorithm
+from rl_training.algorithms.off_policy import OffPolicyAlgorithm, ReplayAlgorithm
 from rl_training.algorithms.offline import BehaviorLoopConfig, DatasetConfig, OfflineLoopConfig, TransitionsConfig
 from rl_training.data.chunks import ChunkedArray, Part
 from rl_training.data.datasets.arrays import fit_dataset, from_arrays
@@ -23,6 +23,7 @@ from rl_training.data.memory import ReplayMemory
 from rl_training.data.replay import replay_of
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.references import is_reference, resolve_reference, unfitting_call
+from rl_training.ops.kernels.returns import running_returns_kernel
 from rl_training.runtime.actors.sources import Source
 from rl_training.runtime.loops.base import Latest, Refresh
 from rl_training.runtime.loops.off_policy import OffPolicyLoop
@@ -31,6 +32,7 @@ from rl_training.types import Array, Metrics, SpaceInfo, UserError
 
 _LOG = logging.getLogger("rl_training")
 _VALIDATION_EVERY = 100  # updates
+_DEVIATION = 10.0  # of discounted returns, with `reward_scale: auto`
 _VALIDATION_ROWS = 4096  # at once
 
 
@@ -39,15 +41,24 @@ class RewardScale:
 
     arrays: Mapping[str, ChunkedArray] = {}
 
-    def __init__(self, config: DatasetConfig, dataset: OfflineDataset | None) -> None:
+    def __init__(self, config: DatasetConfig, dataset: OfflineDataset | None, algorithm: ReplayAlgorithm) -> None:
         self.factor, self.shift, self._clip = 1.0, 0.0, None
         if isinstance(config, OfflineLoopConfig):
             self.shift, self._clip = config.reward_shift, config.reward_clip
-            self.factor = _range_factor(dataset) if config.reward_scale == "return_range" else config.reward_scale
+            if isinstance(config.reward_scale, float):
+                self.factor = config.reward_scale
+            elif dataset is not None:  # else it is replaced by the factor of the run that this one starts from
+                gamma = float(getattr(algorithm.cfg, "gamma", 1.0))
+                by_range = config.reward_scale == "return_range"
+                reward = self._clipped(dataset.reward)
+                self.factor = _range_factor(dataset) if by_range else _deviation_factor(dataset, reward, gamma)
+                _LOG.info("reward_scale=%s: rewards are multiplied by %.3g", config.reward_scale, self.factor)
 
     def __call__(self, reward: Array) -> Array:
-        kept = reward if self._clip is None else np.clip(reward, -self._clip, self._clip)
-        return (kept * self.factor + self.shift).astype(np.float32)
+        return (self._clipped(reward) * self.factor + self.shift).astype(np.float32)
+
+    def _clipped(self, reward: Array) -> Array:
+        return reward if self._clip is None else np.clip(reward, -self._clip, self._clip)
 
     def state_dict(self) -> dict[str, Any]:
         return {"factor": self.factor, "shift": self.shift}
@@ -56,13 +67,20 @@ class RewardScale:
         self.factor, self.shift = state["factor"], state["shift"]
 
 
-def _range_factor(dataset: OfflineDataset | None) -> float:
-    if dataset is None:
-        return 1.0  # replaced by the factor of the run that this one starts from
+def _range_factor(dataset: OfflineDataset) -> float:
     spread = float(np.ptp(dataset.returns[dataset.whole]))
     if spread == 0.0:
         raise UserError("reward_scale='return_range': all episodes of the dataset have the same return; give a number")
     return 1000.0 / spread
+
+
+def _deviation_factor(dataset: OfflineDataset, reward: Array, gamma: float) -> float:
+    """The factor that brings the deviation of discounted returns to a fixed value; 1 if all are the same."""
+    done = dataset.terminated | dataset.truncated
+    real = np.ones((len(reward), 1), np.bool_)
+    returns = running_returns_kernel(reward[:, None], done[:, None], real, gamma, np.zeros(1))
+    deviation = float(returns.std())
+    return _DEVIATION / deviation if deviation > 0.0 else 1.0
 
 
 class DatasetIdentity:
@@ -121,7 +139,7 @@ class OfflineLoop:
         self.held_out: OfflineDataset | None = None
         if isinstance(config, BehaviorLoopConfig) and config.validation_fraction > 0.0:
             dataset, self.held_out = _split(dataset, config.validation_fraction, seed)
-        self.rewards = RewardScale(config, dataset)
+        self.rewards = RewardScale(config, dataset, algorithm)
         self.data = DatasetMemory(info, dataset, self.rewards)
         self.latest = Latest()
         self.parts: dict[str, Part] = {"rewards": self.rewards, "dataset": self.data, "latest": self.latest}
@@ -140,6 +158,9 @@ class OfflineLoop:
         if self.held_out is not None and (self.steps == 1 or self.steps % _VALIDATION_EVERY == 0):
             self.latest.metrics["validation_loss"] = self._validate(self.held_out)
         return self.latest.metrics | {"n_updates": float(algorithm.n_updates)}
+
+    def warnings(self, total_steps: int) -> list[str]:
+        return []
 
     def _validate(self, held_out: OfflineDataset) -> float:
         assert isinstance(self.algorithm, BC)

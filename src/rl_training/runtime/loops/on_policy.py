@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,9 +12,13 @@ from rl_training.data.chunks import Part
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.data.rollout import Rollout
 from rl_training.experiment.config import Config
+from rl_training.runtime.actors.actor import Steps
 from rl_training.runtime.actors.sources import Source
 from rl_training.runtime.loops.base import Refresh
 from rl_training.types import Metrics
+
+# How many random steps the first statistics of observations are taken from, at most.
+_MOST_RANDOM_STEPS = 1_000
 
 
 class OnPolicyLoop:
@@ -36,6 +41,29 @@ class OnPolicyLoop:
         self.parts: dict[str, Part] = {**(parts or {}), **algorithm.memories(config.n_steps * source.num_envs)}
         self._n_steps = config.n_steps
 
+    def _gather_first_statistics(self, refresh: Refresh) -> None:
+        """Take random steps for the first statistics of observations, if these are scaled.
+
+        Without them, the policy would see the first rollout unscaled. Nothing else is learned from these steps.
+        """
+        observer = self.algorithm.observer
+        if not observer.has_no_statistics:
+            return
+        steps = self.source.gather(self._random_steps, Steps(), randomly=True)
+        observer.update(np.concatenate([step.obs[step.real] for step in steps]))
+        refresh(self.steps)
+
+    @property
+    def _random_steps(self) -> int:
+        """The random steps of each environment: those of one rollout, but not more than needed."""
+        return min(self._n_steps, math.ceil(_MOST_RANDOM_STEPS / self.source.num_envs))
+
+    def warnings(self, total_steps: int) -> list[str]:
+        if self.steps == 0 and self.algorithm.observer.has_no_statistics:
+            total_steps -= self._random_steps * self.source.num_envs
+        rows = self._n_steps * self.source.num_envs
+        return self.algorithm.warnings(math.ceil(max(0, total_steps - self.steps) / rows))
+
     @property
     def steps(self) -> int:
         return self.source.steps
@@ -45,6 +73,7 @@ class OnPolicyLoop:
         refresh(self.steps)
         if self.steps == 0:
             algorithm.begin()
+            self._gather_first_statistics(refresh)
         source.take_lost()  # discarded: a new rollout does not follow from earlier steps
         self.rollout.clear()
         rollout = source.gather(self._n_steps, self.rollout)
