@@ -1,0 +1,344 @@
+"""One update of ours beside one of another library: from the same weights, the same batch and the same noise.
+
+Both sides compute in double precision, so that what is left of a difference is a difference of the algorithms. Weights
+are copied from the peer to ours, and its gradients and weights are translated to our names and shapes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from off_policy_reference import transitions
+from rl_training.data.batches import Transitions
+from rl_training.models.flat import Learner
+from rl_training.types import SpaceInfo
+
+Tensors = dict[str, Tensor]
+Translation = Callable[[Tensors], Tensors]
+# Whether the test changes one side by a deviation, given its name.
+Applied = Callable[[str], bool]
+
+GAMMA = 0.9
+# The packages whose single precision becomes double.
+_LIBRARIES = ("rl_training", "stable_baselines3", "sb3_contrib")
+
+
+class _DoubleNumpy:
+    """NumPy, but its single precision is double."""
+
+    def __getattr__(self, name: str) -> Any:
+        return np.float64 if name == "float32" else getattr(np, name)
+
+
+@contextmanager
+def double_precision() -> Iterator[None]:
+    """Everything that both sides make or cast is float64. Compiled kernels run as the Python that they are made from.
+
+    New numbers are float64 by torch's default. Casts of observations (`x.float()`) and of arrays (`np.float32`) are
+    replaced. Kernels would have to be compiled once more for float64.
+    """
+    double, libraries = _DoubleNumpy(), _loaded()
+    with ExitStack() as stack:
+        for name in libraries:
+            module = sys.modules[name]
+            kernels = {key: value.py_func for key, value in vars(module).items() if hasattr(value, "py_func")}
+            numpy = {"np": double} if vars(module).get("np") is np and ".kernels" not in name else {}
+            if kernels or numpy:
+                stack.enter_context(mock.patch.multiple(module, **kernels, **numpy))
+        stack.enter_context(mock.patch.object(torch.Tensor, "float", torch.Tensor.double))
+        stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+        torch.set_default_dtype(torch.float64)
+        yield
+    # A module that was loaded meanwhile would keep what was replaced.
+    assert _loaded() == libraries, f"loaded too late: {_loaded() - libraries}"
+
+
+def _loaded() -> set[str]:
+    return {name for name in sys.modules if name.split(".")[0] in _LIBRARIES}
+
+
+# Noise
+
+
+class Draws:
+    """A random stream that returns given arrays in order, whatever is asked for; their shapes must fit."""
+
+    def __init__(self, *arrays: Any) -> None:
+        self.left = list(arrays)
+
+    def _next(self, shape: Any) -> np.ndarray:
+        array = np.asarray(self.left.pop(0))
+        assert array.shape == tuple(shape), f"a draw of shape {tuple(shape)}, where {array.shape} was prepared"
+        return array
+
+    def standard_normal(self, shape: Any, dtype: Any = None) -> np.ndarray:
+        return self._next(shape)
+
+    def uniform(self, low: float, high: float, shape: Any) -> np.ndarray:
+        return self._next(shape)
+
+    def permutation(self, count: int) -> np.ndarray:
+        return self._next((count,))
+
+    def tensor(self, shape: Any) -> Tensor:
+        return torch.from_numpy(self._next(shape).copy())
+
+
+@contextmanager
+def peer_draws(*arrays: Any) -> Iterator[None]:
+    """The random numbers of torch are these, in the order in which the peer asks for them. All must be used."""
+    draws = Draws(*arrays)
+
+    def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+        return tensor.copy_(mean + std * draws.tensor(tensor.shape))
+
+    with (
+        mock.patch("torch.distributions.normal._standard_normal", lambda shape, **_: draws.tensor(shape)),
+        mock.patch.object(torch.Tensor, "normal_", normal_),
+        mock.patch.object(torch.Tensor, "uniform_", lambda tensor, *_: tensor.copy_(draws.tensor(tensor.shape))),
+        mock.patch("torch.randn", lambda *shape, **_: draws.tensor(shape[0] if len(shape) == 1 else shape)),
+    ):
+        yield
+    assert not draws.left, f"{len(draws.left)} prepared draws were not used"
+
+
+# Data
+
+
+def batch_of(info: SpaceInfo, rows: int, seed: int) -> Transitions:
+    """Made-up transitions in double precision, of chains of one to three steps."""
+    batch = transitions(info, rows, seed, gamma=GAMMA)
+    columns = {name: getattr(batch, name).astype(np.float64) for name in ("obs", "reward", "next_obs")}
+    action = batch.action.astype(np.float64) if info.continuous else batch.action
+    return replace(batch, **columns, action=action, discount=GAMMA ** steps_of(batch))
+
+
+def steps_of(batch: Transitions) -> np.ndarray:
+    """How many steps each chain of a batch has."""
+    return np.round(np.log(batch.discount) / np.log(GAMMA))
+
+
+def column(array: Any) -> Tensor:
+    """A column `[B, 1]`."""
+    return torch.from_numpy(np.asarray(array, np.float64)).reshape(-1, 1)
+
+
+# Two sides
+
+
+@dataclass(frozen=True)
+class Group:
+    """Weights of the peer that ours has too: a function that returns them, and their names and shapes in ours.
+
+    `optimizer` is the peer's, if they are trained.
+    """
+
+    tensors: Callable[[], Tensors]
+    translate: Translation
+    optimizer: torch.optim.Optimizer | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest absolute differences of gradients and of weights; the largest gradient, and how far weights moved."""
+
+    gradient: float
+    weight: float
+    steepest: float
+    movement: float
+
+
+@dataclass
+class Sides:
+    """Our learner and its peer: modules of ours by name, and the weights of the peer that correspond to them.
+
+    The gradients of every optimiser step are recorded, and what `note_ours` and `note_peer` are given.
+    """
+
+    ours: Mapping[str, torch.nn.Module]
+    peer: Mapping[str, Group]
+    steps: dict[str, tuple[list[Tensors], list[Tensors]]] = field(default_factory=dict)
+    start: dict[str, Tensors] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, group in self.peer.items():
+            own = dict(self.ours[name].named_parameters())
+            given = group.translate(group.tensors())
+            assert own.keys() == given.keys(), f"{name}: {sorted(own)} and {sorted(given)}"
+            assert _size(own) == _size(group.tensors()), f"{name}: the peer has weights that ours does not have"
+            with torch.no_grad():
+                for key, parameter in own.items():
+                    parameter.copy_(given[key])
+            self.start[name] = {key: parameter.detach().clone() for key, parameter in own.items()}
+            if group.optimizer is not None:
+                group.optimizer.register_step_pre_hook(lambda *_, name=name: self._note_peer_gradient(name))
+
+    def _note_peer_gradient(self, name: str) -> None:
+        group = self.peer[name]
+        self.note_peer(name, group.translate({key: _gradient(tensor) for key, tensor in group.tensors().items()}))
+
+    def note_peer(self, name: str, gradient: Tensors) -> None:
+        self.steps.setdefault(name, ([], []))[1].append(gradient)
+
+    def note_ours(self, name: str, gradient: Tensors | None = None) -> None:
+        """Record a gradient of ours: by default, what is in the parameters now."""
+        if gradient is None:
+            gradient = {key: _gradient(tensor) for key, tensor in self.ours[name].named_parameters()}
+        self.steps.setdefault(name, ([], []))[0].append(gradient)
+
+    def watch(self, name: str, optimizer: Any) -> None:
+        """Record the gradient before every step of an optimiser of ours."""
+        step = optimizer.step
+
+        def noted(learning_rate: float) -> None:
+            self.note_ours(name)
+            step(learning_rate)
+
+        optimizer.step = noted
+
+    def difference(self) -> Difference:
+        """Compare what was recorded, and the weights as they are now."""
+        gradient = weight = steepest = movement = 0.0
+        for name, (ours, peer) in self.steps.items():
+            assert len(ours) == len(peer), f"{name}: {len(ours)} steps of ours, {len(peer)} of the peer"
+            gradient = max([gradient, *(_distance(own, other) for own, other in zip(ours, peer, strict=True))])
+            steepest = max([steepest, *(float(slope.abs().max()) for own in ours for slope in own.values())])
+        for name, group in self.peer.items():
+            assert group.optimizer is None or name in self.steps, f"{name}: was not trained"
+            now = {key: parameter.detach() for key, parameter in self.ours[name].named_parameters()}
+            weight = max(weight, _distance(now, group.translate(group.tensors())))
+            movement = max(movement, _distance(now, self.start[name]))
+        return Difference(gradient, weight, steepest, movement)
+
+
+def _size(tensors: Tensors) -> int:
+    return sum(tensor.numel() for tensor in tensors.values())
+
+
+def _gradient(tensor: Tensor) -> Tensor:
+    return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad.clone()
+
+
+def _distance(one: Tensors, other: Tensors) -> float:
+    assert one.keys() == other.keys()
+    assert all(one[key].dtype == other[key].dtype == torch.float64 for key in one)
+    apart = torch.stack([(one[key] - other[key].detach()).abs().max() for key in one])
+    assert apart.isfinite().all()
+    return float(apart.max())
+
+
+def replay_sides(agent: Any, peer: Mapping[str, Group]) -> Sides:
+    """The sides of an algorithm that learns from a memory: its learners, and its target networks as `slow ...`."""
+    learners: Mapping[str, Learner] = agent.learners
+    ours = {name: learner.module for name, learner in learners.items()}
+    ours |= {f"slow {name}": follower.module for name, follower in agent.followers.items()}
+    assert ours.keys() == peer.keys()
+    sides = Sides(ours, peer)
+    for name, learner in learners.items():
+        sides.watch(name, learner.optimizer)
+    return sides
+
+
+def scale_gradients(tensors: Tensors, factor: float) -> None:
+    """Multiply the gradients of the peer's weights by a factor."""
+    for tensor in tensors.values():
+        tensor.register_hook(lambda gradient: factor * gradient)
+
+
+def when(condition: bool, context: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
+    return context if condition else nullcontext()
+
+
+# Names and shapes
+
+
+def named(module: torch.nn.Module) -> Callable[[], Tensors]:
+    return lambda: dict(module.named_parameters())
+
+
+def renamed(pairs: Mapping[str, str]) -> Translation:
+    """Weights and biases of layers under other names: ours to the peer's."""
+
+    def translate(tensors: Tensors) -> Tensors:
+        found = {}
+        for own, other in pairs.items():
+            for name, tensor in tensors.items():
+                if f"{name}.".startswith(f"{other}."):
+                    found[own + name.removeprefix(other)] = tensor
+        return found
+
+    return translate
+
+
+def joined(translate: Translation, name: str, parts: Sequence[str]) -> Translation:
+    """One linear layer of ours that the peer has as several."""
+
+    def whole(tensors: Tensors) -> Tensors:
+        layers = {f"{name}.{kind}": torch.cat([tensors[f"{part}.{kind}"] for part in parts]) for kind in _KINDS}
+        return translate(tensors) | layers
+
+    return whole
+
+
+def stacked(members: Sequence[Sequence[str]], observations: int) -> Translation:
+    """Critics of ours that the peer has one by one: the names of each one's layers.
+
+    The inputs of ours are actions, then observations; those of the peers are the other way round.
+    """
+
+    def translate(tensors: Tensors) -> Tensors:
+        found = {}
+        for number, layer in enumerate(zip(*members, strict=True)):
+            weight, bias = (torch.stack([tensors[f"{name}.{kind}"] for name in layer]) for kind in _KINDS)
+            if number == 0:
+                weight = torch.cat([weight[..., observations:], weight[..., :observations]], dim=-1)
+            found |= {f"members.weights.{number}": weight, f"members.biases.{number}": bias}
+        return found
+
+    return translate
+
+
+_KINDS = ("weight", "bias")
+
+
+# Pairs
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An algorithm in ours and in another library.
+
+    `settings` are the settings that mean the same on both sides but have other names or values. `deviations` say what
+    stays different, by a short name; `run` applies those that it is told to one side, and compares.
+    """
+
+    algorithm: str
+    peer: str
+    compared: str
+    run: Callable[[Applied], Difference]
+    settings: str = ""
+    deviations: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}, {self.peer}"
+
+    def difference(self, *, without: str | None = None) -> Difference:
+        """Compare, with all deviations applied, or without one of them."""
+
+        def applied(name: str) -> bool:
+            assert name in self.deviations
+            return name != without
+
+        torch.manual_seed(0)
+        torch.optim.Adam([torch.zeros(1)])  # loads what optimisers need, before anything is replaced
+        with double_precision():
+            return self.run(applied)
