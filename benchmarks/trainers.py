@@ -7,7 +7,7 @@ so that a process loads one side only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from importlib import import_module
 from math import ceil
@@ -128,11 +128,12 @@ def sb3_names(hidden_sizes: list[int], train_every: int, updates_per_step: float
 
 def sb3_model(
     trainer: str,
-    env_id: str,
+    env_id: str | Callable[..., Any],
     num_envs: int,
     threads: int,
     noise_std: float | None = None,
     policy: str = "MlpPolicy",
+    seed: int = 0,
     **settings: Any,
 ) -> Any:
     """An algorithm of Stable-Baselines3, or of a library with its interface, on its own vector environment."""
@@ -142,31 +143,30 @@ def sb3_model(
     from stable_baselines3.common.noise import NormalActionNoise
 
     torch.set_num_threads(threads)
-    envs = make_vec_env(env_id, n_envs=num_envs, seed=0)
+    envs = make_vec_env(env_id, n_envs=num_envs, seed=seed)
     if noise_std is not None:
         zeros = np.zeros(envs.action_space.shape)
         settings["action_noise"] = NormalActionNoise(zeros, zeros + noise_std)
-    return named(trainer)(policy, envs, device="cpu", seed=0, **settings)
+    return named(trainer)(policy, envs, device="cpu", seed=seed, **settings)
 
 
-def d3rlpy_offline(
-    trainer: str,
-    *,
-    unit: str,
-    threads: int,
-    dataset: str,
-    hidden_sizes: list[int],
-    learning_rate: float,
-    **settings: Any,
-) -> Advance:
-    """An algorithm of d3rlpy, by the class of its config: its own draws from its own memory, then an update."""
+def d3rlpy_offline(trainer: str, *, unit: str, threads: int, dataset: str, **settings: Any) -> Advance:
+    """An algorithm of d3rlpy, by the class of its config."""
     import torch
+
+    torch.set_num_threads(threads)
+    _, update = d3rlpy_algo(trainer, named(dataset)(), **settings)
+    return repeating(update)
+
+
+def d3rlpy_algo(
+    trainer: str, arrays: Mapping[str, Any], *, hidden_sizes: list[int], learning_rate: float, **settings: Any
+) -> tuple[Any, Callable[[], object]]:
+    """An algorithm of d3rlpy, and its update: its own draw from its own memory, then a step."""
     from d3rlpy import algos
     from d3rlpy.dataset import MDPDataset
     from d3rlpy.models.encoders import VectorEncoderFactory
 
-    torch.set_num_threads(threads)
-    arrays = named(dataset)()
     memory = MDPDataset(*(arrays[name] for name in ("observations", "actions", "rewards", "terminals", "timeouts")))
     config = getattr(algos, trainer)
     for name in (field.name for field in fields(config)):  # each network has an encoder and a learning rate
@@ -176,7 +176,7 @@ def d3rlpy_offline(
             settings.setdefault(name, learning_rate)
     algo = config(**settings).create(device="cpu:0")
     algo.build_with_dataset(memory)
-    return repeating(lambda: algo.update(memory.sample_transition_batch(algo.batch_size)))
+    return algo, lambda: algo.update(memory.sample_transition_batch(algo.batch_size))
 
 
 def plain(

@@ -41,6 +41,7 @@ PEERS = {
     "sb3_like": Peer("stable_baselines3", "stable-baselines3"),  # parts of the library in a loop of this folder
     "sbx": Peer("sbx", "sbx-rl"),
     "d3rlpy": Peer("d3rlpy", "d3rlpy", "pip install --no-deps -r benchmarks/requirements-no-deps.txt"),
+    "imitation": Peer("imitation", "imitation", "pip install --no-deps -r benchmarks/requirements-no-deps.txt"),
     "plain": Peer("torch", "torch"),  # a file of this folder
 }
 

@@ -301,7 +301,7 @@ def pinned(file: str) -> set[str]:
 
 def test_requirements_name_every_peer() -> None:
     alone = {package for _, package, install in works.PEERS.values() if "--no-deps" in install}
-    assert pinned("requirements-no-deps.txt") == alone == {"d3rlpy"}
+    assert pinned("requirements-no-deps.txt") == alone == {"d3rlpy", "imitation"}
     others = {package for _, package, _ in works.PEERS.values()} - alone - {"torch"}  # rl-training brings torch
     assert others <= pinned("requirements.txt")
     for _, _, install in works.PEERS.values():
