@@ -33,6 +33,7 @@ DISCRETE_ONLY = replace(
 CONTINUOUS_ONLY = replace(
     A2C_SPEC, name="continuous_only", capabilities=Capabilities(observations=("vector",), actions=("continuous",))
 )
+NO_SUCH_FAMILY = replace(PPO_SPEC, name="no_such_family", family="on_polcy")
 NOT_A_SPEC = 5
 
 
@@ -330,6 +331,7 @@ def test_a_limited_algorithm_trains_where_it_can(tmp_path: Path) -> None:
         ("callbacks", ["test_bad_input:NotACallback"], ["it is a NotACallback, not a rl_training.Callback"]),
         ("algo", "no_such_module:SPEC", ["algo='no_such_module:SPEC': there is no module"]),
         ("algo", "test_bad_input:NOT_A_SPEC", ["it is a int, not an AlgorithmSpec"]),
+        ("algo", "test_bad_input:NO_SUCH_FAMILY", ["family='on_polcy'; must be one of on_policy, off_policy"]),
         ("algo", "test_bad_input:MISSING", ["'test_bad_input' has no 'MISSING'"]),
         ("env_id", "broken_module:make", ["importing 'broken_module' failed", "ZeroDivisionError"]),
     ],

@@ -75,13 +75,15 @@ def build(config: Config, *, env_factory: EnvFactory | None = None, callbacks: S
     """Build everything a run needs, without writing to disk; all mistakes in a config are found here at the latest."""
     controls, loggers = build_control_callbacks(config), build_loggers(config.run.loggers)
     users = [*(_callback(reference) for reference in config.run.callbacks), *callback_list("callbacks", callbacks)]
-    collects = config.loop.collects
+    family, collects = config.spec.family, config.loop.collects
+    if family not in LOOPS:
+        raise UserError(f"algo={config.run.algo!r}: its SPEC has family={family!r}; must be one of {', '.join(LOOPS)}")
     num_envs = config.run.num_envs if collects else 1
     with ExitStack() as on_failure:
         surroundings, envs, context = _surroundings(config, num_envs, env_factory, on_failure)
         algorithm = config.spec.build(Context(**context, num_envs=num_envs, streams=surroundings.streams))
         source: Source = _local(config, surroundings, envs, algorithm.policy) if collects else Nothing()
-        loop: Loop = resolve_reference(LOOPS[config.spec.family], key="family")(algorithm, source, config)
+        loop: Loop = resolve_reference(LOOPS[family], key="family")(algorithm, source, config)
         if not collects:
             envs.close()  # only their spaces were needed
         on_failure.pop_all()
