@@ -6,21 +6,21 @@ What is different has a name: the test changes one side accordingly, and then de
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
-from peer_table import SOURCES, missing, table, words_of, written
+from peer_table import installed_pairs, missing, table, words_of, written
 from peers import Difference, Pair
 
 LIMIT = 1e-8
 
-INSTALLED: list[Pair] = [pair for package, pairs in SOURCES.items() if find_spec(package) for pair in pairs()]
+INSTALLED = installed_pairs()
 NOT_INSTALLED = [
     pytest.param(None, id=package, marks=pytest.mark.skip(reason=f"{package} is not installed"))
     for package in missing()
 ]
+needs_all = pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}")
 
 
 def deviations() -> Iterator[Any]:
@@ -46,13 +46,13 @@ def test_every_named_deviation_makes_a_difference(chosen: tuple[Pair, str]) -> N
     assert max(found.gradient, found.weight) > 100 * LIMIT
 
 
-@pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}")
+@needs_all
 def test_the_document_has_this_table() -> None:
     without_figures = table(INSTALLED, lambda pair, without: Difference(0.0, 0.0, 0.0, 0.0))
     assert words_of(without_figures) == words_of(written()), "run python tests/support/peer_table.py"
 
 
-@pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}")
+@needs_all
 def test_no_algorithm_that_a_peer_has_is_left_out() -> None:
     named = {pair.algorithm.split(",")[0].split(" with ")[0] for pair in INSTALLED}
     online = {"PPO", "A2C", "TRPO", "Recurrent PPO", "DQN", "DDPG", "TD3", "SAC", "TQC"}

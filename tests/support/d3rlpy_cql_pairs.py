@@ -13,38 +13,12 @@ import numpy as np
 from torch import Tensor
 
 from conformance import CONTINUOUS, DISCRETE
-from d3rlpy_pairs import (
-    ACTIONS,
-    D3RLPY,
-    RATE,
-    ROWS,
-    TAU,
-    critic_groups,
-    encoders,
-    mlp,
-    normal,
-    ours_of,
-    peer_of,
-    torch_batch,
-)
-from peers import (
-    GAMMA,
-    Applied,
-    Difference,
-    Draws,
-    Group,
-    Pair,
-    Sides,
-    Translation,
-    batch_of,
-    joined,
-    named,
-    peer_draws,
-    renamed,
-    replay_sides,
-    scale_gradients,
-    when,
-)
+from d3rlpy_pairs import D3RLPY, ENCODER, actor_critic, critics, offline_learner, peer_of, updating
+from peer_data import ACTIONS, GAMMA, RATE, ROWS, TAU, batch_of, normal
+from peer_networks import logarithm, mlp, named, renamed, two_headed, with_target
+from peer_updates import Given, compare_updates, without_noise
+from peers import ADAM, Applied, Difference, Group, Pair, scale_gradients, when
+from rl_training.data.batches import Transitions
 
 SAMPLES = 4
 
@@ -60,52 +34,42 @@ def lagrangian_cql(applied: Applied) -> Difference:
 
 
 def conservative(applied: Applied, ours_only: dict[str, Any], peer_only: dict[str, Any]) -> Difference:
-    rates = {"actor_learning_rate": RATE / 2, "critic_learning_rate": RATE, "temp_learning_rate": RATE}
-    shared = {"gamma": GAMMA, "tau": TAU, "n_action_samples": SAMPLES, **encoders("actor_", "critic_")}
-    impl = peer_of(
-        d3rlpy.algos.CQLConfig(conservative_weight=3.0, initial_temperature=0.5, **rates, **shared, **peer_only),
-        CONTINUOUS,
-    )
+    rates = {"actor_learning_rate": RATE / 2, "temp_learning_rate": RATE}
+    fixed = {"conservative_weight": 3.0, "initial_temperature": 0.5, "n_action_samples": SAMPLES}
+    impl = actor_critic(d3rlpy.algos.CQLConfig, **rates, **fixed, **peer_only)
     settings = {"cql_alpha": 3.0, "cql_samples": SAMPLES, "ent_coef": "auto_0.5", **ours_only}
-    ours = ours_of("cql", CONTINUOUS, tau=TAU, actor_learning_rate=RATE / 2, **settings)
-    sides, lagrange = cql_sides(ours, impl), "cql_target_gap" in ours_only
+    ours = offline_learner("cql", CONTINUOUS, tau=TAU, actor_learning_rate=RATE / 2, **settings)
+    lagrange = "cql_target_gap" in ours_only
     if applied("half"):
-        scale_gradients(dict(impl.modules.q_funcs.named_parameters()), 0.5)
-    for seed in range(3):
-        batch, (following, own) = batch_of(CONTINUOUS, ROWS, seed), normal(seed, 2, ROWS, ACTIONS)
+        scale_gradients(impl.modules.q_funcs.parameters(), 0.5)
+
+    def given(seed: int) -> Given:
+        following, own = normal(seed, 2, ROWS, ACTIONS)
         here, there = normal(seed + 50, 2, ROWS, SAMPLES, ACTIONS)
         uniform = np.random.default_rng([seed, 2]).uniform(-1.0, 1.0, here.shape)
         if lagrange and applied("mean"):
             following = np.zeros_like(following)  # without noise, the action is the mean
-        ours.batch_rng = Draws(following, uniform, here, there, own)
-        ours.update(batch)
         drawn = [here.swapaxes(0, 1), there.swapaxes(0, 1), uniform.reshape(-1, ACTIONS), own]
+        peer = drawn if lagrange else [following, *drawn]
+        return Given(batch_of(CONTINUOUS, seed), [following, uniform, here, there, own], peer)
+
+    def update_peer(batch: Transitions) -> None:
         with (
             temperature_afterwards(impl, applied("temperature")),
             factor_afterwards(impl, lagrange and applied("factor")),
-            peer_draws(*([] if lagrange else [following]), *drawn),
         ):
-            impl.update(torch_batch(batch), seed)
-    return sides.difference()
+            updating(ours, impl)(batch)
+
+    return compare_updates(ours, networks_of(impl), map(given, range(3)), update_peer)
 
 
-def cql_sides(ours: Any, impl: Any) -> Sides:
+def networks_of(impl: Any) -> dict[str, Group]:
     modules = impl.modules
-    actor: Translation = joined(renamed(mlp(head="")), "head", ["_mu", "_logstd"])
-    networks = {
-        "actor": Group(named(modules.policy), actor, modules.actor_optim.optim),
-        "ent_coef": logarithm(modules.log_temp, modules.temp_optim),
-    }
+    actor = Group(named(modules.policy), two_headed(ENCODER, "_mu", "_logstd"), modules.actor_optim.optim)
+    numbers = {"ent_coef": logarithm(modules.log_temp._parameter, modules.temp_optim.optim)}
     if modules.alpha_optim is not None:
-        networks["cql_factor"] = logarithm(modules.log_alpha, modules.alpha_optim)
-    return replay_sides(ours, networks | critic_groups(impl))
-
-
-def logarithm(parameter: Any, wrapper: Any) -> Group:
-    """A number that is learned by its logarithm."""
-    return Group(
-        lambda: {"log": parameter._parameter}, lambda tensors: {"log": tensors["log"].reshape(-1)}, wrapper.optim
-    )
+        numbers["cql_factor"] = logarithm(modules.log_alpha._parameter, modules.alpha_optim.optim)
+    return {"actor": actor} | numbers | critics(impl)
 
 
 @contextmanager
@@ -149,30 +113,16 @@ def step_afterwards(
 
 
 def discrete_cql(applied: Applied) -> Difference:
-    config = d3rlpy.algos.DiscreteCQLConfig(
-        learning_rate=RATE, gamma=GAMMA, alpha=1.5, target_update_interval=1, **encoders("")
-    )
-    impl = peer_of(config, DISCRETE)
-    ours = ours_of("cql", DISCRETE, cql_alpha=3.0, tau=1.0)
-    layers = renamed({f"layers.{own}": f"0.{other}" for own, other in mlp().items()})
-    modules = impl.modules
-    sides = replay_sides(
-        ours,
-        {
-            "network": Group(named(modules.q_funcs), layers, modules.optim.optim),
-            "slow network": Group(named(modules.targ_q_funcs), layers),
-        },
-    )
-    for seed in range(3):
-        batch = batch_of(DISCRETE, ROWS, seed)
-        ours.update(batch)
-        impl.update(torch_batch(batch), seed)
-    return sides.difference()
+    settings = {"learning_rate": RATE, "gamma": GAMMA, "alpha": 1.5, "target_update_interval": 1}
+    impl = peer_of(d3rlpy.algos.DiscreteCQLConfig, DISCRETE, **settings)
+    ours, modules = offline_learner("cql", DISCRETE, cql_alpha=3.0, tau=1.0), impl.modules
+    layers = renamed(mlp(f"0.{ENCODER}", "0._fc", "layers."))
+    networks = with_target("network", modules.q_funcs, modules.targ_q_funcs, layers, modules.optim.optim)
+    return compare_updates(ours, networks, without_noise(DISCRETE, 3), updating(ours, impl))
 
 
 _HALF = (
-    "The critics' loss is half the squared error and half the weighted gap; the peer's is the whole of both. Adam "
-    "steps the same way, up to its epsilon."
+    f"The critics' loss is half the squared error and half the weighted gap; the peer's is the whole of both. {ADAM}"
 )
 _TEMPERATURE = (
     "The entropy coefficient is stepped after the actor, by the gradient of its logarithm; the peer steps it before "

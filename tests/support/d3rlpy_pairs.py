@@ -16,52 +16,40 @@ from d3rlpy.models.torch.policies import ActionOutput, build_gaussian_distributi
 from d3rlpy.torch_utility import TorchMiniBatch
 from torch import Tensor
 
-from conformance import CONTINUOUS, DISCRETE, agent
-from peers import (
-    GAMMA,
-    Applied,
-    Difference,
-    Draws,
-    Group,
-    Pair,
-    Tensors,
-    batch_of,
-    column,
-    named,
-    peer_draws,
-    renamed,
-    replay_sides,
-    scale_gradients,
-    stacked,
-    steps_of,
-    when,
-)
+from conformance import CONTINUOUS, DISCRETE
+from peer_data import ACTIONS, GAMMA, RATE, ROWS, TAU, batch_of, column, normal, steps_of
+from peer_networks import SIZES, mlp, named, renamed, stacked, with_target
+from peer_updates import Given, Update, compare_updates, replay_learner, with_smoothing, without_noise
+from peers import ADAM, Applied, Difference, Group, Pair, Tensors, scale_gradients, when
 from rl_training.data.batches import Transitions
 from rl_training.types import SpaceInfo
 
 D3RLPY = "d3rlpy"
-SIZES = (8, 6)
-ROWS, OBSERVATIONS, ACTIONS = 16, 3, 2
-RATE, TAU = 1e-2, 0.3
+ENCODER = "_encoder._layers"
+# A network with one head.
+PLAIN = mlp(ENCODER, "_fc")
 
 
-def peer_of(config: Any, info: SpaceInfo) -> Any:
-    """What updates the networks of a d3rlpy algorithm, in double precision."""
-    made = config.create(device=False)
-    made.create_impl((OBSERVATIONS,), info.action_size)
+def peer_of(kind: Any, info: SpaceInfo, *networks: str, **settings: Any) -> Any:
+    """What updates the networks of a d3rlpy algorithm, in double precision. `networks` are what has hidden layers."""
+    hidden = d3rlpy.models.VectorEncoderFactory(hidden_units=list(SIZES))
+    encoders = {f"{name}encoder_factory": hidden for name in networks or [""]}
+    made = kind(**encoders, **settings).create(device=False)
+    made.create_impl(info.obs_shape, info.action_size)
     for part in vars(made.impl.modules).values():
         if isinstance(part, torch.nn.Module):
             part.double()
     return made.impl
 
 
-def encoders(*names: str) -> dict[str, Any]:
-    return {f"{name}encoder_factory": d3rlpy.models.VectorEncoderFactory(hidden_units=list(SIZES)) for name in names}
+def actor_critic(kind: Any, *more: str, **settings: Any) -> Any:
+    """A peer with actor and critics, and `more` networks."""
+    common = {"actor_learning_rate": RATE, "critic_learning_rate": RATE, "gamma": GAMMA, "tau": TAU}
+    return peer_of(kind, CONTINUOUS, "actor_", "critic_", *more, **(common | settings))
 
 
-def ours_of(algo: str, info: SpaceInfo, **settings: Any) -> Any:
-    common = {"hidden_sizes": SIZES, "batch_size": ROWS, "learning_rate": RATE, "normalize_obs": False}
-    return agent(algo, info, engine="autograd", **common, **settings)
+def offline_learner(algo: str, info: SpaceInfo, **settings: Any) -> Any:
+    return replay_learner(algo, info, normalize_obs=False, **settings)
 
 
 def torch_batch(batch: Transitions) -> TorchMiniBatch:
@@ -81,37 +69,24 @@ def torch_batch(batch: Transitions) -> TorchMiniBatch:
     )
 
 
-def normal(seed: int, *shape: int) -> np.ndarray:
-    return np.random.default_rng([seed, 1]).standard_normal(shape)
+def updating(ours: Any, impl: Any) -> Update:
+    """Updates of the peer, which is told how many ours has made."""
+    return lambda batch: impl.update(torch_batch(batch), ours.n_updates)
 
 
 # Names and shapes
 
 
-def mlp(prefix: str = "", head: str = "_fc") -> dict[str, str]:
-    """The layers of a network: their names in ours and in the peer."""
-    hidden = {f"{prefix}torso.{2 * number}": f"_encoder._layers.{2 * number}" for number in range(len(SIZES))}
-    return hidden | ({f"{prefix}head": head} if head else {})
-
-
-def critic_group(impl: Any, functions: Any, *, trained: bool) -> Group:
-    layers = [*(f"_encoder._layers.{2 * number}" for number in range(len(SIZES))), "_fc"]
-    members = [[f"{k}.{layer}" for layer in layers] for k in range(len(functions))]
-    optimizer = impl.modules.critic_optim.optim if trained else None
-    return Group(named(functions), stacked(members, OBSERVATIONS), optimizer)
-
-
-def critic_groups(impl: Any) -> dict[str, Group]:
+def critics(impl: Any) -> dict[str, Group]:
     modules = impl.modules
-    return {
-        "critic": critic_group(impl, modules.q_funcs, trained=True),
-        "slow critic": critic_group(impl, modules.targ_q_funcs, trained=False),
-    }
+    members = [mlp(f"{number}.{ENCODER}", f"{number}._fc") for number in range(len(modules.q_funcs))]
+    optimizer = modules.critic_optim.optim
+    return with_target("critic", modules.q_funcs, modules.targ_q_funcs, stacked(members), optimizer)
 
 
 def gaussian(tensors: Tensors) -> Tensors:
     """A policy whose deviations do not depend on the observation."""
-    return renamed(mlp("network.", head="_mu"))(tensors) | {"log_std": tensors["_logstd"].reshape(-1)}
+    return renamed(mlp(ENCODER, "_mu", "network."))(tensors) | {"log_std": tensors["_logstd"].reshape(-1)}
 
 
 def plain_deviations(policy: Any) -> None:
@@ -128,79 +103,56 @@ def plain_deviations(policy: Any) -> None:
 
 
 def bc(applied: Applied) -> Difference:
-    impl = peer_of(d3rlpy.algos.BCConfig(learning_rate=RATE, **encoders("")), CONTINUOUS)
-    ours = ours_of("bc", CONTINUOUS, loss="mse")
-    return imitated(ours, impl, CONTINUOUS)
+    impl = peer_of(d3rlpy.algos.BCConfig, CONTINUOUS, learning_rate=RATE)
+    return imitated(offline_learner("bc", CONTINUOUS, loss="mse"), impl, CONTINUOUS)
 
 
 def discrete_bc(applied: Applied) -> Difference:
-    impl = peer_of(d3rlpy.algos.DiscreteBCConfig(learning_rate=RATE, beta=0.0, **encoders("")), DISCRETE)
-    return imitated(ours_of("bc", DISCRETE), impl, DISCRETE)
+    impl = peer_of(d3rlpy.algos.DiscreteBCConfig, DISCRETE, learning_rate=RATE, beta=0.0)
+    return imitated(offline_learner("bc", DISCRETE), impl, DISCRETE)
 
 
 def imitated(ours: Any, impl: Any, info: SpaceInfo) -> Difference:
-    group = Group(named(impl.modules.imitator), renamed(mlp()), impl.modules.optim.optim)
-    sides = replay_sides(ours, {"actor": group})
-    for seed in range(3):
-        batch = batch_of(info, ROWS, seed)
-        ours.update(batch)
-        impl.update(torch_batch(batch), seed)
-    return sides.difference()
+    actor = Group(named(impl.modules.imitator), renamed(PLAIN), impl.modules.optim.optim)
+    return compare_updates(ours, {"actor": actor}, without_noise(info, 3), updating(ours, impl))
 
 
 # Actors that values improve
 
 
 def td3_bc(applied: Applied) -> Difference:
-    rates = {"actor_learning_rate": RATE, "critic_learning_rate": RATE}
     smoothing = {"target_smoothing_sigma": 0.4, "target_smoothing_clip": 0.5, "update_actor_interval": 2}
-    config = d3rlpy.algos.TD3PlusBCConfig(
-        gamma=GAMMA, tau=TAU, alpha=1.5, **rates, **smoothing, **encoders("actor_", "critic_")
-    )
-    impl = peer_of(config, CONTINUOUS)
-    ours = ours_of("td3_bc", CONTINUOUS, tau=TAU, alpha=1.5, target_policy_noise=0.4, target_noise_clip=0.5)
+    impl = actor_critic(d3rlpy.algos.TD3PlusBCConfig, alpha=1.5, **smoothing)
+    settings = {"alpha": 1.5, "target_policy_noise": 0.4, "target_noise_clip": 0.5}
+    ours = offline_learner("td3_bc", CONTINUOUS, tau=TAU, **settings)
     modules = impl.modules
-    actors = {
-        "actor": Group(named(modules.policy), renamed(mlp()), modules.actor_optim.optim),
-        "slow actor": Group(named(modules.targ_policy), renamed(mlp())),
-    }
-    sides = replay_sides(ours, actors | critic_groups(impl))
+    actor = with_target("actor", modules.policy, modules.targ_policy, renamed(PLAIN), modules.actor_optim.optim)
     if applied("half"):
-        scale_gradients(dict(modules.q_funcs.named_parameters()), 0.5)
-    for seed in range(4):
-        batch, noise = batch_of(CONTINUOUS, ROWS, seed), normal(seed, ROWS, ACTIONS)
-        ours.batch_rng = Draws(noise)
-        ours.update(batch)
-        with peer_draws(noise):
-            impl.update(torch_batch(batch), ours.n_updates)
-    return sides.difference()
+        scale_gradients(modules.q_funcs.parameters(), 0.5)
+    return compare_updates(ours, actor | critics(impl), with_smoothing(4), updating(ours, impl))
 
 
 def iql(applied: Applied) -> Difference:
-    rates = {"actor_learning_rate": RATE, "critic_learning_rate": RATE}
     settings = {"expectile": 0.8, "max_weight": 1.05}
-    config = d3rlpy.algos.IQLConfig(
-        gamma=GAMMA, tau=TAU, weight_temp=2.0, **rates, **settings, **encoders("actor_", "critic_", "value_")
-    )
-    impl = peer_of(config, CONTINUOUS)
-    ours = ours_of("iql", CONTINUOUS, actor_learning_rate=RATE, tau=TAU, beta=2.0, **settings)
+    impl = actor_critic(d3rlpy.algos.IQLConfig, "value_", weight_temp=2.0, **settings)
+    ours = offline_learner("iql", CONTINUOUS, actor_learning_rate=RATE, tau=TAU, beta=2.0, **settings)
     modules = impl.modules
     if applied("sigmoid"):
         plain_deviations(modules.policy)
     if applied("half"):
-        scale_gradients(dict(modules.q_funcs.named_parameters()), 0.5)
+        scale_gradients(modules.q_funcs.parameters(), 0.5)
     networks = {
         "actor": Group(named(modules.policy), gaussian, modules.actor_optim.optim),
-        "value": Group(named(modules.value_func), renamed(mlp()), modules.critic_optim.optim),
+        "value": Group(named(modules.value_func), renamed(PLAIN), modules.critic_optim.optim),
     }
-    sides = replay_sides(ours, networks | critic_groups(impl))
-    for seed in range(3):
-        batch = batch_of(CONTINUOUS, ROWS, seed)
+
+    def update_ours(batch: Transitions) -> None:
         with values_before(ours, batch, applied("order")):
             seen = ours.update(batch)
-        impl.update(torch_batch(batch), seed)
         assert 0.0 < seen["weight_clip_fraction"] < 1.0
-    return sides.difference()
+
+    given = without_noise(CONTINUOUS, 3)
+    return compare_updates(ours, networks | critics(impl), given, updating(ours, impl), update_ours)
 
 
 @contextmanager
@@ -216,35 +168,31 @@ def values_before(ours: Any, batch: Transitions, applied: bool) -> Iterator[None
 
 
 def awac(applied: Applied) -> Difference:
-    rates = {"actor_learning_rate": RATE, "critic_learning_rate": RATE}
-    config = d3rlpy.algos.AWACConfig(gamma=GAMMA, tau=TAU, lam=0.7, **rates, **encoders("actor_", "critic_"))
-    impl = peer_of(config, CONTINUOUS)
-    ours = ours_of("awac", CONTINUOUS, tau=TAU, awac_lambda=0.7, weighting="softmax", policy_head="gaussian")
+    impl = actor_critic(d3rlpy.algos.AWACConfig, lam=0.7)
+    settings = {"awac_lambda": 0.7, "weighting": "softmax", "policy_head": "gaussian"}
+    ours = offline_learner("awac", CONTINUOUS, tau=TAU, **settings)
     modules = impl.modules
     if applied("sigmoid"):
         plain_deviations(modules.policy)
     if applied("half"):
-        scale_gradients(dict(modules.q_funcs.named_parameters()), 0.5)
+        scale_gradients(modules.q_funcs.parameters(), 0.5)
     if applied("mean"):
-        scale_gradients(dict(modules.policy.named_parameters()), 1.0 / ROWS)
+        scale_gradients(modules.policy.parameters(), 1.0 / ROWS)
     if applied("entropy"):
         modules.log_temp._parameter.data.fill_(-math.inf)
     squashed = "d3rlpy.algos.qlearning.torch.sac_impl.build_squashed_gaussian_distribution"
-    actor = Group(named(modules.policy), gaussian, modules.actor_optim.optim)
-    sides = replay_sides(ours, {"actor": actor} | critic_groups(impl))
-    for seed in range(3):
-        batch, (following, own) = batch_of(CONTINUOUS, ROWS, seed), normal(seed, 2, ROWS, ACTIONS)
-        ours.batch_rng = Draws(following, own)
-        ours.update(batch)
-        with (
-            when(applied("clipped"), mock.patch(squashed, build_gaussian_distribution)),
-            peer_draws(following, own[None]),
-        ):
-            if applied("order"):
-                together(impl, torch_batch(batch))
-            else:
-                impl.update(torch_batch(batch), seed)
-    return sides.difference()
+    actor = {"actor": Group(named(modules.policy), gaussian, modules.actor_optim.optim)}
+    update = (lambda batch: together(impl, torch_batch(batch))) if applied("order") else updating(ours, impl)
+
+    def given(seed: int) -> Given:
+        following, own = normal(seed, 2, ROWS, ACTIONS)
+        return Given(batch_of(CONTINUOUS, seed), [following, own], [following, own[None]])
+
+    def update_peer(batch: Transitions) -> None:
+        with when(applied("clipped"), mock.patch(squashed, build_gaussian_distribution)):
+            update(batch)
+
+    return compare_updates(ours, actor | critics(impl), map(given, range(3)), update_peer)
 
 
 def together(impl: Any, batch: TorchMiniBatch) -> None:
@@ -256,9 +204,7 @@ def together(impl: Any, batch: TorchMiniBatch) -> None:
     impl.update_critic_target()
 
 
-HALF = (
-    "The critics' loss is half the squared error; the peer's is the whole. Adam steps the same way, up to its epsilon."
-)
+_HALF = f"The critics' loss is half the squared error; the peer's is the whole. {ADAM}"
 _SIGMOID = (
     "The log deviations of the policy are learned themselves and kept within their range; the peer learns numbers that "
     "a sigmoid maps to the range."
@@ -273,7 +219,7 @@ OFFLINE = [
         "four updates, two of the actor and the target networks",
         td3_bc,
         "the peer counts updates from 0, so its actor starts one update earlier",
-        {"half": HALF},
+        {"half": _HALF},
     ),
     Pair(
         "IQL",
@@ -282,7 +228,7 @@ OFFLINE = [
         iql,
         "`beta` is `weight_temp`",
         {
-            "half": HALF,
+            "half": _HALF,
             "sigmoid": _SIGMOID,
             "order": "The critics' targets use V after its step, as the paper's code does; the peer's use V before it.",
         },
@@ -294,10 +240,9 @@ OFFLINE = [
         awac,
         "`weighting: softmax`; `awac_lambda` is `lam`",
         {
-            "half": HALF,
+            "half": _HALF,
             "sigmoid": _SIGMOID,
-            "mean": "The actor's loss is averaged over the minibatch; the peer's is summed. Adam steps the same way, "
-            "up to its epsilon.",
+            "mean": f"The actor's loss is averaged over the minibatch; the peer's is summed. {ADAM}",
             "entropy": "Targets have no entropy, as in the paper; the peer's have SAC's, with a temperature of 1.",
             "clipped": "The next action of a target is drawn from the policy, a clipped Gaussian; the peer's is drawn "
             "from a Gaussian squashed by tanh.",

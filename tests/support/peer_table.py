@@ -40,6 +40,10 @@ def missing() -> list[str]:
     return [package for package in SOURCES if find_spec(package) is None]
 
 
+def installed_pairs() -> list[Pair]:
+    return [pair for package, pairs in SOURCES.items() if package not in missing() for pair in pairs()]
+
+
 Compare = Callable[[Pair, str | None], Difference]
 
 
@@ -87,7 +91,7 @@ if __name__ == "__main__":
     if missing():
         raise SystemExit(f"not installed: {', '.join(missing())}")
     torch.set_num_threads(1)
-    made = table(pair for pairs in SOURCES.values() for pair in pairs())
+    made = table(installed_pairs())
     before, rest = DOCUMENT.read_text().split(BEGIN)
     DOCUMENT.write_text(before + BEGIN + made + END + rest.split(END)[1])
     print(made)

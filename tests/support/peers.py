@@ -1,15 +1,16 @@
 """One update of ours beside one of another library: from the same weights, the same batch and the same noise.
 
 Both sides compute in double precision, so that what is left of a difference is a difference of the algorithms. Weights
-are copied from the peer to ours, and its gradients and weights are translated to our names and shapes.
+are copied from the peer to ours, and its gradients and weights are translated to our names and shapes
+(`peer_networks`). `peer_data` has what both sides are given, `peer_updates` the loop in which they learn from it.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
@@ -17,17 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from off_policy_reference import transitions
-from rl_training.data.batches import Transitions
-from rl_training.models.flat import Learner
-from rl_training.types import SpaceInfo
-
 Tensors = dict[str, Tensor]
 Translation = Callable[[Tensors], Tensors]
 # Whether the test changes one side by a deviation, given its name.
 Applied = Callable[[str], bool]
 
-GAMMA = 0.9
 # The packages whose single precision becomes double.
 _LIBRARIES = ("rl_training", "stable_baselines3", "sb3_contrib")
 
@@ -66,70 +61,9 @@ def _loaded() -> set[str]:
     return {name for name in sys.modules if name.split(".")[0] in _LIBRARIES}
 
 
-# Noise
-
-
-class Draws:
-    """A random stream that returns given arrays in order, whatever is asked for; their shapes must fit."""
-
-    def __init__(self, *arrays: Any) -> None:
-        self.left = list(arrays)
-
-    def _next(self, shape: Any) -> np.ndarray:
-        array = np.asarray(self.left.pop(0))
-        assert array.shape == tuple(shape), f"a draw of shape {tuple(shape)}, where {array.shape} was prepared"
-        return array
-
-    def standard_normal(self, shape: Any, dtype: Any = None) -> np.ndarray:
-        return self._next(shape)
-
-    def uniform(self, low: float, high: float, shape: Any) -> np.ndarray:
-        return self._next(shape)
-
-    def permutation(self, count: int) -> np.ndarray:
-        return self._next((count,))
-
-    def tensor(self, shape: Any) -> Tensor:
-        return torch.from_numpy(self._next(shape).copy())
-
-
-@contextmanager
-def peer_draws(*arrays: Any) -> Iterator[None]:
-    """The random numbers of torch are these, in the order in which the peer asks for them. All must be used."""
-    draws = Draws(*arrays)
-
-    def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
-        return tensor.copy_(mean + std * draws.tensor(tensor.shape))
-
-    with (
-        mock.patch("torch.distributions.normal._standard_normal", lambda shape, **_: draws.tensor(shape)),
-        mock.patch.object(torch.Tensor, "normal_", normal_),
-        mock.patch.object(torch.Tensor, "uniform_", lambda tensor, *_: tensor.copy_(draws.tensor(tensor.shape))),
-        mock.patch("torch.randn", lambda *shape, **_: draws.tensor(shape[0] if len(shape) == 1 else shape)),
-    ):
-        yield
-    assert not draws.left, f"{len(draws.left)} prepared draws were not used"
-
-
-# Data
-
-
-def batch_of(info: SpaceInfo, rows: int, seed: int) -> Transitions:
-    """Made-up transitions in double precision, of chains of one to three steps."""
-    batch = transitions(info, rows, seed, gamma=GAMMA)
-    columns = {name: getattr(batch, name).astype(np.float64) for name in ("obs", "reward", "next_obs")}
-    action = batch.action.astype(np.float64) if info.continuous else batch.action
-    return replace(batch, **columns, action=action, discount=GAMMA ** steps_of(batch))
-
-
-def steps_of(batch: Transitions) -> np.ndarray:
-    """How many steps each chain of a batch has."""
-    return np.round(np.log(batch.discount) / np.log(GAMMA))
-
-
-def column(array: Any) -> Tensor:
-    """A column `[B, 1]`."""
-    return torch.from_numpy(np.asarray(array, np.float64)).reshape(-1, 1)
+def doubled(array: np.ndarray) -> np.ndarray:
+    """An array of real numbers in double precision; others as they are."""
+    return array.astype(np.float64) if np.issubdtype(array.dtype, np.floating) else array
 
 
 # Two sides
@@ -236,78 +170,21 @@ def _distance(one: Tensors, other: Tensors) -> float:
     return float(apart.max())
 
 
-def replay_sides(agent: Any, peer: Mapping[str, Group]) -> Sides:
-    """The sides of an algorithm that learns from a memory: its learners, and its target networks as `slow ...`."""
-    learners: Mapping[str, Learner] = agent.learners
-    ours = {name: learner.module for name, learner in learners.items()}
-    ours |= {f"slow {name}": follower.module for name, follower in agent.followers.items()}
-    assert ours.keys() == peer.keys()
-    sides = Sides(ours, peer)
-    for name, learner in learners.items():
-        sides.watch(name, learner.optimizer)
-    return sides
+# How one side is changed
 
 
-def scale_gradients(tensors: Tensors, factor: float) -> None:
-    """Multiply the gradients of the peer's weights by a factor."""
-    for tensor in tensors.values():
+# Why a factor of a loss may stay.
+ADAM = "Adam steps the same way, up to its epsilon."
+
+
+def scale_gradients(parameters: Iterable[Tensor], factor: float) -> None:
+    """Multiply the gradients of weights of the peer by a factor."""
+    for tensor in parameters:
         tensor.register_hook(lambda gradient: factor * gradient)
 
 
 def when(condition: bool, context: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
     return context if condition else nullcontext()
-
-
-# Names and shapes
-
-
-def named(module: torch.nn.Module) -> Callable[[], Tensors]:
-    return lambda: dict(module.named_parameters())
-
-
-def renamed(pairs: Mapping[str, str]) -> Translation:
-    """Weights and biases of layers under other names: ours to the peer's."""
-
-    def translate(tensors: Tensors) -> Tensors:
-        found = {}
-        for own, other in pairs.items():
-            for name, tensor in tensors.items():
-                if f"{name}.".startswith(f"{other}."):
-                    found[own + name.removeprefix(other)] = tensor
-        return found
-
-    return translate
-
-
-def joined(translate: Translation, name: str, parts: Sequence[str]) -> Translation:
-    """One linear layer of ours that the peer has as several."""
-
-    def whole(tensors: Tensors) -> Tensors:
-        layers = {f"{name}.{kind}": torch.cat([tensors[f"{part}.{kind}"] for part in parts]) for kind in _KINDS}
-        return translate(tensors) | layers
-
-    return whole
-
-
-def stacked(members: Sequence[Sequence[str]], observations: int) -> Translation:
-    """Critics of ours that the peer has one by one: the names of each one's layers.
-
-    The inputs of ours are actions, then observations; those of the peers are the other way round.
-    """
-
-    def translate(tensors: Tensors) -> Tensors:
-        found = {}
-        for number, layer in enumerate(zip(*members, strict=True)):
-            weight, bias = (torch.stack([tensors[f"{name}.{kind}"] for name in layer]) for kind in _KINDS)
-            if number == 0:
-                weight = torch.cat([weight[..., observations:], weight[..., :observations]], dim=-1)
-            found |= {f"members.weights.{number}": weight, f"members.biases.{number}": bias}
-        return found
-
-    return translate
-
-
-_KINDS = ("weight", "bias")
 
 
 # Pairs

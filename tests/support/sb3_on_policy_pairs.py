@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -17,26 +18,54 @@ from stable_baselines3.common.distributions import kl_divergence
 from torch import Tensor
 
 from conformance import CONTINUOUS, DISCRETE, algorithm
-from peers import Applied, Difference, Draws, Group, Pair, Sides, named, renamed, when
+from peer_data import GAMMA, RATE, Draws
+from peer_networks import hidden_layers, named, renamed
+from peer_updates import OURS
+from peers import ADAM, Applied, Difference, Group, Pair, Sides, doubled, scale_gradients, when
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm
 from rl_training.data.rollout import Rollout
 from rl_training.ops.trust_region import conjugate_gradient
 from rl_training.types import Array, SpaceInfo, Step
-from sb3_pairs import CONTRIB, SB3, SIZES, body, peer_of
+from sb3_pairs import CONTRIB, SB3, peer_of
 
 STEPS, ENVS, CORE = 8, 2, 5
-ROLLOUT: dict[str, Any] = {"learning_rate": 1e-2, "gamma": 0.9, "gae_lambda": 0.8}
+ROLLOUT: dict[str, Any] = {"learning_rate": RATE, "gamma": GAMMA, "gae_lambda": 0.8}
 MLPS = {
-    **body("policy_torso", layers="mlp_extractor.policy_net"),
-    **body("value_torso", layers="mlp_extractor.value_net"),
+    **hidden_layers("policy_torso", "mlp_extractor.policy_net"),
+    **hidden_layers("value_torso", "mlp_extractor.value_net"),
     "policy_head": "action_net",
     "value_head": "value_net",
     "log_std": "log_std",
 }
 
 
-def learner(algo: str, info: SpaceInfo, **settings: Any) -> OnPolicyAlgorithm:
-    return algorithm(algo, info, num_envs=ENVS, engine="autograd", hidden_sizes=SIZES, **ROLLOUT, **settings)
+@dataclass(frozen=True)
+class Learners:
+    """An algorithm of ours and of the peer, with the same settings and weights."""
+
+    ours: OnPolicyAlgorithm
+    peer: Any
+    sides: Sides
+
+
+def learners_of(
+    algo: str,
+    kind: Any,
+    info: SpaceInfo,
+    settings: Mapping[str, Any],
+    *,
+    names: Mapping[str, str] = MLPS,
+    ours_only: Mapping[str, Any] | None = None,
+    peer_only: Mapping[str, Any] | None = None,
+) -> Learners:
+    """Both sides with shared settings and those of one side only; `names` are those of layers, ours to the peer's."""
+    shared = ROLLOUT | dict(settings)
+    peer = peer_of(kind, info, num_envs=ENVS, n_steps=STEPS, **shared, **(peer_only or {}))
+    ours = algorithm(algo, info, num_envs=ENVS, **(OURS | shared), **(ours_only or {}))
+    group = Group(named(peer.policy), renamed(names), peer.policy.optimizer)
+    sides = Sides({"network": ours.network}, {"network": group})
+    sides.watch("network", ours.optimizer)
+    return Learners(ours, peer, sides)
 
 
 def rollout_of(ours: OnPolicyAlgorithm, info: SpaceInfo, seed: int = 0) -> Rollout:
@@ -44,8 +73,8 @@ def rollout_of(ours: OnPolicyAlgorithm, info: SpaceInfo, seed: int = 0) -> Rollo
     rng, policy = np.random.default_rng(seed), ours.policy
     records = {name: kind._replace(dtype="float64") for name, kind in policy.records(info).items()}
     rollout = Rollout(STEPS, ENVS, info, records)
-    for name in ("obs", "reward", "last_obs", *(["action"] if info.continuous else [])):
-        setattr(rollout, name, getattr(rollout, name).astype(np.float64))
+    for name in ("obs", "action", "reward", "last_obs"):
+        setattr(rollout, name, doubled(getattr(rollout, name)))
     obs, carry = rng.standard_normal((ENVS, *info.obs_shape)), policy.initial_carry(ENVS)
     if carry is not None:  # the middle of an episode
         carry = 0.5 * rng.standard_normal(carry.shape)
@@ -77,7 +106,7 @@ def fill(peer: Any, rollout: Rollout, successors: Successors = plain_successors)
     """Put a rollout into the peer's buffer, as its loop does: the value of a truncated state is part of the reward."""
     buffer, reward = peer.rollout_buffer, rollout.reward.copy()
     buffer.reset()
-    buffer.observations = buffer.observations.astype(np.float64)
+    buffer.observations = doubled(buffer.observations)
     buffer.actions = buffer.actions.astype(rollout.action.dtype)
     with torch.no_grad():
         value = successors(peer, rollout).numpy().ravel()
@@ -109,11 +138,15 @@ def orders(count: int) -> list[Array]:
     return [rng.permutation(STEPS * ENVS) for _ in range(count)]
 
 
-def sides_of(ours: OnPolicyAlgorithm, peer: Any, names: dict[str, str]) -> Sides:
-    group = Group(named(peer.policy), renamed(names), peer.policy.optimizer)
-    sides = Sides({"network": ours.network}, {"network": group})
-    sides.watch("network", ours.optimizer)
-    return sides
+def learned(
+    both: Learners, info: SpaceInfo, *, seed: int = 0, successors: Successors = plain_successors
+) -> Mapping[str, float]:
+    """One update of both sides from the same rollout, and what ours reports of it."""
+    rollout = rollout_of(both.ours, info, seed)
+    fill(both.peer, rollout, successors)
+    seen = both.ours.update(rollout)
+    both.peer.train()
+    return seen
 
 
 # One loss for policy and value
@@ -122,17 +155,12 @@ def sides_of(ours: OnPolicyAlgorithm, peer: Any, names: dict[str, str]) -> Sides
 def ppo(info: SpaceInfo, updates: int = 4, **settings: Any) -> Difference:
     """Two epochs of two minibatches, so that ratios are clipped, of which `updates` are learned from."""
     settings = {"batch_size": 8, "n_epochs": 2, "ent_coef": 0.02, "vf_coef": 0.7, "clip_range": 0.05} | settings
-    peer = peer_of(sb3.PPO, info, num_envs=ENVS, n_steps=STEPS, **ROLLOUT, **settings)
-    ours = learner("ppo", info, **settings)
-    sides = sides_of(ours, peer, MLPS)
-    rollout = rollout_of(ours, info)
-    fill(peer, rollout)
-    with shuffled(ours, orders(2)):
-        seen = ours.update(rollout)
-        peer.train()
+    both = learners_of("ppo", sb3.PPO, info, settings)
+    with shuffled(both.ours, orders(2)):
+        seen = learned(both, info)
     assert seen["clip_fraction"] > 0.0
     assert seen["minibatch_updates"] == updates
-    return sides.difference()
+    return both.sides.difference()
 
 
 def ppo_discrete(applied: Applied) -> Difference:
@@ -155,15 +183,10 @@ def ppo_continuous(applied: Applied) -> Difference:
 
 def a2c(applied: Applied) -> Difference:
     settings = {"ent_coef": 0.02, "vf_coef": 0.7, "normalize_advantage": True}
-    peer = peer_of(sb3.A2C, CONTINUOUS, num_envs=ENVS, n_steps=STEPS, **ROLLOUT, **settings)
-    ours = learner("a2c", CONTINUOUS, **settings)
-    sides = sides_of(ours, peer, MLPS)
+    both = learners_of("a2c", sb3.A2C, CONTINUOUS, settings)
     for seed in range(3):
-        rollout = rollout_of(ours, CONTINUOUS, seed)
-        fill(peer, rollout)
-        ours.update(rollout)
-        peer.train()
-    return sides.difference()
+        learned(both, CONTINUOUS, seed=seed)
+    return both.sides.difference()
 
 
 # The trust region
@@ -198,25 +221,18 @@ def trpo(applied: Applied) -> Difference:
         return found.sum(dim=-1) if applied("dimensions") else found
 
     settings = {"n_critic_updates": 2, "batch_size": 8, "target_kl": 2.0, "cg_max_steps": 5}
-    peer = peer_of(sb3_contrib.TRPO, CONTINUOUS, num_envs=ENVS, n_steps=STEPS, **ROLLOUT, **settings)
-    ours = learner("trpo", CONTINUOUS, **settings)
+    both = learners_of("trpo", sb3_contrib.TRPO, CONTINUOUS, settings)
     if applied("half"):
-        for name, tensor in peer.policy.named_parameters():
-            if "value" in name:
-                tensor.register_hook(lambda gradient: 0.5 * gradient)
-    sides = sides_of(ours, peer, MLPS)
-    rollout = rollout_of(ours, CONTINUOUS)
-    fill(peer, rollout)
+        scale_gradients((tensor for name, tensor in both.peer.policy.named_parameters() if "value" in name), 0.5)
     with (
-        natural_gradients(sides),
+        natural_gradients(both.sides),
         when(applied("start"), mock.patch("torch.randn_like", torch.zeros_like)),
         mock.patch("sb3_contrib.trpo.trpo.kl_divergence", kl),
-        shuffled(ours, orders(2), first=[np.arange(STEPS * ENVS)]),
+        shuffled(both.ours, orders(2), first=[np.arange(STEPS * ENVS)]),
     ):
-        seen = ours.update(rollout)
-        peer.train()
+        seen = learned(both, CONTINUOUS)
     assert 0.0 < seen["step_fraction"] < 1.0
-    return sides.difference()
+    return both.sides.difference()
 
 
 # Sequences
@@ -263,27 +279,20 @@ def recurrent(cores: dict[str, str], change: Callable[[Any], AbstractContextMana
     shared = len(cores) == 1
     settings = {"n_epochs": 3, "ent_coef": 0.02, "vf_coef": 0.7, "clip_range": 0.02, "batch_size": STEPS * ENVS}
     core = {"lstm_hidden_size": CORE, "shared_lstm": shared, "enable_critic_lstm": not shared}
-    peer = peer_of(
+    both = learners_of(
+        "recurrent_ppo",
         sb3_contrib.RecurrentPPO,
         DISCRETE,
-        "MlpLstmPolicy",
-        ENVS,
-        n_steps=STEPS,
-        policy_kwargs=core,
-        **ROLLOUT,
-        **settings,
+        settings,
+        names={f"heads.{own}": other for own, other in MLPS.items() if own != "log_std"} | cores,
+        ours_only={"rnn_hidden_size": CORE, "shared_core": shared},
+        peer_only={"policy": "MlpLstmPolicy", "policy_kwargs": core},
     )
-    ours = learner("recurrent_ppo", DISCRETE, rnn_hidden_size=CORE, shared_core=shared, **settings)
-    names = {f"heads.{own}": other for own, other in MLPS.items() if own != "log_std"}
-    sides = sides_of(ours, peer, names | cores)
-    rollout = rollout_of(ours, DISCRETE)
-    fill(peer, rollout, recurrent_successors)
     # The peer begins to read the rollout at a random place: here, at the first.
-    with change(ours.network.heads), mock.patch("numpy.random.randint", return_value=0):
-        seen = ours.update(rollout)
-        peer.train()
+    with change(both.ours.network.heads), mock.patch("numpy.random.randint", return_value=0):
+        seen = learned(both, DISCRETE, successors=recurrent_successors)
     assert seen["clip_fraction"] > 0.0
-    return sides.difference()
+    return both.sides.difference()
 
 
 ON_POLICY = [
@@ -311,8 +320,7 @@ ON_POLICY = [
             "distribution; the peer averages over them, so that its steps are longer for the same `target_kl`.",
             "direction": "The line search measures KL(old, new), as the paper's constraint does; the peer measures "
             "KL(new, old).",
-            "half": "The critic's loss is half the squared error; the peer's is the whole. Adam steps the same way, up "
-            "to its epsilon.",
+            "half": f"The critic's loss is half the squared error; the peer's is the whole. {ADAM}",
         },
     ),
     Pair(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -15,42 +15,24 @@ import torch
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
-from conformance import CONTINUOUS, DISCRETE, agent
-from peers import (
-    GAMMA,
-    Applied,
-    Difference,
-    Draws,
-    Group,
-    Pair,
-    Translation,
-    batch_of,
-    column,
-    joined,
-    named,
-    peer_draws,
-    renamed,
-    replay_sides,
-    scale_gradients,
-    stacked,
-    steps_of,
-)
+from conformance import CONTINUOUS, DISCRETE, boxed
+from peer_data import ACTIONS, GAMMA, RATE, ROWS, TAU, batch_of, column, normal, steps_of
+from peer_networks import OBSERVATIONS, SIZES, logarithm, mlp, named, renamed, stacked, two_headed, with_target
+from peer_updates import Given, compare_updates, replay_learner, with_smoothing, without_noise
+from peers import ADAM, Applied, Difference, Group, Pair, scale_gradients
 from rl_training.data.batches import Between, Transitions
 from rl_training.types import SpaceInfo
 
 SB3, CONTRIB = "Stable-Baselines3", "sb3-contrib"
-SIZES = (8, 6)
-ROWS, OBSERVATIONS, ACTIONS = 16, 3, 2
-COMMON: dict[str, Any] = {"learning_rate": 1e-2, "gamma": GAMMA, "tau": 0.3}
+COMMON: dict[str, Any] = {"learning_rate": RATE, "gamma": GAMMA, "tau": TAU}
 
 
 class Spaces(gym.Env[np.ndarray, Any]):
     """Only its spaces are used."""
 
     def __init__(self, info: SpaceInfo) -> None:
-        self.observation_space = gym.spaces.Box(-1000.0, 1000.0, (OBSERVATIONS,), np.float32)
-        box = gym.spaces.Box(-1.0, 1.0, (info.action_size,), np.float32)
-        self.action_space = box if info.continuous else gym.spaces.Discrete(info.action_size)
+        self.observation_space = boxed(*info.obs_shape)
+        self.action_space = boxed(info.action_size, 1.0) if info.continuous else gym.spaces.Discrete(info.action_size)
 
 
 def peer_of(kind: Any, info: SpaceInfo, policy: str = "MlpPolicy", num_envs: int = 1, **settings: Any) -> Any:
@@ -76,17 +58,14 @@ def replayed(peer: Any, batch: Transitions) -> None:
         peer.train(gradient_steps=1, batch_size=len(batch))
 
 
-def critics(count: int) -> Translation:
-    return stacked([[f"qf{k}.{2 * layer}" for layer in range(len(SIZES) + 1)] for k in range(count)], OBSERVATIONS)
+def sequential(name: str, prefix: str = "") -> dict[str, str]:
+    """An MLP that the peer has as one list of layers."""
+    return mlp(name, f"{name}.{2 * len(SIZES)}", prefix)
 
 
-def body(name: str, *, layers: str) -> dict[str, str]:
-    """The hidden layers of an MLP: their names in ours and in the peer."""
-    return {f"{name}.{2 * number}": f"{layers}.{2 * number}" for number in range(len(SIZES))}
-
-
-def noise(seed: int, count: int = 2) -> Sequence[np.ndarray]:
-    return np.random.default_rng([seed, 1]).standard_normal((count, ROWS, ACTIONS))
+def critics(peer: Any, count: int) -> dict[str, Group]:
+    translate = stacked([sequential(f"qf{number}") for number in range(count)])
+    return with_target("critic", peer.critic, peer.critic_target, translate, peer.critic.optimizer)
 
 
 # Values of discrete actions
@@ -95,23 +74,15 @@ def noise(seed: int, count: int = 2) -> Sequence[np.ndarray]:
 def dqn(applied: Applied) -> Difference:
     settings = COMMON | {"max_grad_norm": 0.5, "target_update_interval": 2}
     peer = peer_of(sb3.DQN, DISCRETE, **settings)
-    ours = agent("dqn", DISCRETE, engine="autograd", hidden_sizes=SIZES, batch_size=ROWS, double_q=False, **settings)
-    layers = renamed(
-        body("layers.torso", layers="q_net") | {"layers.head": f"q_net.{2 * len(SIZES)}"},
-    )
-    sides = replay_sides(
-        ours,
-        {
-            "network": Group(named(peer.q_net), layers, peer.policy.optimizer),
-            "slow network": Group(named(peer.q_net_target), layers),
-        },
-    )
-    for seed in range(3):
-        batch = batch_of(DISCRETE, ROWS, seed)
-        ours.update(batch)
+    ours = replay_learner("dqn", DISCRETE, double_q=False, **settings)
+    layers = renamed(sequential("q_net", "layers."))
+    networks = with_target("network", peer.q_net, peer.q_net_target, layers, peer.policy.optimizer)
+
+    def update_peer(batch: Transitions) -> None:
         replayed(peer, batch)
         peer._on_step()
-    return sides.difference()
+
+    return compare_updates(ours, networks, without_noise(DISCRETE, 3), update_peer)
 
 
 # Deterministic actors
@@ -119,35 +90,11 @@ def dqn(applied: Applied) -> Difference:
 
 def deterministic(algo: str, kind: Any, applied: Applied, critic_count: int, **settings: Any) -> Difference:
     peer = peer_of(kind, CONTINUOUS, **COMMON, **settings)
-    ours = agent(
-        algo,
-        CONTINUOUS,
-        engine="autograd",
-        hidden_sizes=SIZES,
-        activation="relu",
-        batch_size=ROWS,
-        **COMMON,
-        **settings,
-    )
-    layers = renamed(body("torso", layers="mu") | {"head": f"mu.{2 * len(SIZES)}"})
-    sides = replay_sides(
-        ours,
-        {
-            "actor": Group(named(peer.actor), layers, peer.actor.optimizer),
-            "critic": Group(named(peer.critic), critics(critic_count), peer.critic.optimizer),
-            "slow actor": Group(named(peer.actor_target), layers),
-            "slow critic": Group(named(peer.critic_target), critics(critic_count)),
-        },
-    )
+    ours = replay_learner(algo, CONTINUOUS, activation="relu", **COMMON, **settings)
+    actor = with_target("actor", peer.actor, peer.actor_target, renamed(sequential("mu")), peer.actor.optimizer)
     if applied("half"):
-        scale_gradients(dict(peer.critic.named_parameters()), 0.5)
-    for seed in range(4):
-        batch, smoothing = batch_of(CONTINUOUS, ROWS, seed), noise(seed)[0]
-        ours.batch_rng = Draws(smoothing)
-        ours.update(batch)
-        with peer_draws(smoothing):
-            replayed(peer, batch)
-    return sides.difference()
+        scale_gradients(peer.critic.parameters(), 0.5)
+    return compare_updates(ours, actor | critics(peer, critic_count), with_smoothing(4), partial(replayed, peer))
 
 
 def ddpg(applied: Applied) -> Difference:
@@ -164,34 +111,27 @@ def td3(applied: Applied) -> Difference:
 
 def soft(algo: str, kind: Any, applied: Applied, ours_only: Any = None, **peer_only: Any) -> Difference:
     """Four updates with a learned entropy coefficient."""
-    peer = peer_of(kind, CONTINUOUS, ent_coef="auto_0.5", **COMMON, **peer_only)
-    settings = COMMON | {"ent_coef": "auto_0.5"} | (ours_only or {})
-    ours = agent(algo, CONTINUOUS, engine="autograd", hidden_sizes=SIZES, batch_size=ROWS, **settings)
-    actor = joined(renamed(body("torso", layers="latent_pi")), "head", ["mu", "log_std"])
-    sides = replay_sides(
-        ours,
-        {
-            "actor": Group(named(peer.actor), actor, peer.actor.optimizer),
-            "critic": Group(named(peer.critic), critics(2), peer.critic.optimizer),
-            "ent_coef": Group(lambda: {"log": peer.log_ent_coef}, lambda tensors: tensors, peer.ent_coef_optimizer),
-            "slow critic": Group(named(peer.critic_target), critics(2)),
-        },
-    )
+    settings = COMMON | {"ent_coef": "auto_0.5"}
+    peer = peer_of(kind, CONTINUOUS, **settings, **peer_only)
+    ours = replay_learner(algo, CONTINUOUS, **settings, **(ours_only or {}))
+    networks = {
+        "actor": Group(named(peer.actor), two_headed("latent_pi", "mu", "log_std"), peer.actor.optimizer),
+        "ent_coef": logarithm(peer.log_ent_coef, peer.ent_coef_optimizer),
+    }
     if applied("epsilon"):
         peer.actor.action_dist.epsilon = 0.0
     if algo == "tqc" and applied("sum"):
-        scale_gradients(dict(peer.critic.named_parameters()), 2.0)
-    for seed in range(4):
-        batch, (own, following) = batch_of(CONTINUOUS, ROWS, seed), noise(seed)
+        scale_gradients(peer.critic.parameters(), 2.0)
+
+    def given(seed: int) -> Given:
+        batch, (own, following) = batch_of(CONTINUOUS, seed), normal(seed, 2, ROWS, ACTIONS)
+        inside = []
         if algo == "sac" and not applied("inside"):
             batch, extra = with_states_inside(batch, seed)
-            ours.batch_rng = Draws(following, extra, own)
-        else:
-            ours.batch_rng = Draws(following, own)
-        ours.update(batch)
-        with peer_draws(own, following):
-            replayed(peer, batch)
-    return sides.difference()
+            inside.append(extra)
+        return Given(batch, [following, *inside, own], [own, following])
+
+    return compare_updates(ours, networks | critics(peer, 2), map(given, range(4)), partial(replayed, peer))
 
 
 def with_states_inside(batch: Transitions, seed: int) -> tuple[Transitions, np.ndarray]:
@@ -209,21 +149,18 @@ def sac(applied: Applied) -> Difference:
 
 def tqc(applied: Applied) -> Difference:
     # The peer's fractions are float32: with a power of two, they are exact.
-    critics = {"n_quantiles": 8, "n_critics": 2}
+    sizes = {"n_quantiles": 8, "n_critics": 2}
     return soft(
         "tqc",
         sb3_contrib.TQC,
         applied,
-        {**critics, "top_quantiles_to_drop": 2},
+        {**sizes, "top_quantiles_to_drop": 2},
         top_quantiles_to_drop_per_net=2,
-        policy_kwargs=critics,
+        policy_kwargs=sizes,
     )
 
 
-_HALF = (
-    "The critics' loss is half the squared error, as in SAC; the peer's is the whole. Adam steps the same way, up to "
-    "its epsilon."
-)
+_HALF = f"The critics' loss is half the squared error, as in SAC; the peer's is the whole. {ADAM}"
 _EPSILON = "The density of a squashed action is exact; the peer adds 1e-6 to 1 - a^2 before it takes the logarithm."
 
 OFF_POLICY = [
@@ -256,7 +193,7 @@ OFF_POLICY = [
         {
             "epsilon": _EPSILON,
             "sum": "The critics' losses are summed, as every critic has its own in the paper; the peer averages them. "
-            "Adam steps the same way, up to its epsilon.",
+            f"{ADAM}",
         },
     ),
 ]
