@@ -177,7 +177,8 @@ class GAIL(PPO):
         optimizer, seen = FlatAdam(self.parameters, eps=self.cfg.adam_eps), []
         for _ in range(self.cfg.bc_updates):
             index = self.batch_rng.integers(len(given), size=self.cfg.batch_size)
-            (log_likelihood,) = self.form.gradient(LIKELIHOOD, _pairs(obs[index], given.action[index]), self.cfg)
+            pairs = _pairs(obs[index], self.policy.to_network(given.action[index]))
+            (log_likelihood,) = self.form.gradient(LIKELIHOOD, pairs, self.cfg)
             seen.append(log_likelihood)
             self.parameters.clip_grad_norm(self.cfg.max_grad_norm)
             optimizer.step(self.cfg.learning_rate)

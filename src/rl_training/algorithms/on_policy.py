@@ -148,7 +148,8 @@ class OnPolicyAlgorithm(Algorithm):
             gae_lambda=cfg.gae_lambda,
         )
         self.network.train()
-        columns = (obs, rollout.action, rollout.records["log_prob"], value, advantage, advantage + value)
+        action = self.policy.to_network(rollout.action)
+        columns = (obs, action, rollout.records["log_prob"], value, advantage, advantage + value)
         return Batch(*(column[real] for column in columns))
 
     def bootstrap_values(self, rollout: Rollout) -> Array:

@@ -30,7 +30,7 @@ class PolicyModelConfig(ModelConfig):
     log_std_init: float | Literal["auto"] = setting(
         "auto",
         "Initial log standard deviation of continuous actions, in the policy's units: its actions are in [-1, 1]. "
-        "`auto`: one unit of the environment, at most 1.",
+        "`auto`: the network computes actions in the environment's units, with a deviation of one unit (at most 1).",
         static=True,
         live_when={"actions": "continuous"},
         probe=-1.0,
@@ -38,15 +38,19 @@ class PolicyModelConfig(ModelConfig):
 
     def shape(self, info: SpaceInfo) -> Shape:
         """The shape of the MLPs of policy and value."""
-        given = self.log_std_init
-        log_std = one_unit(info) if given == "auto" else (given,) * info.action_size
-        return Shape(self.hidden_sizes, self.activation, self.ortho_init, log_std)
+        log_std = 0.0 if self.log_std_init == "auto" else self.log_std_init
+        return Shape(self.hidden_sizes, self.activation, self.ortho_init, (log_std,) * info.action_size)
 
+    def unit(self, info: SpaceInfo) -> Array | None:
+        """How far one unit of the default network's output is in [-1, 1], for each continuous action; None if it is 1.
 
-def one_unit(info: SpaceInfo) -> tuple[float, ...]:
-    """The logarithm of one unit of the environment's actions in the policy's units, at most 0."""
-    halves = [(high - low) / 2.0 for low, high in zip(info.action_low, info.action_high, strict=True)]
-    return tuple(-math.log(max(1.0, half)) for half in halves)
+        A network that computes actions in the environment's units learns as it would without a scale: the optimiser's
+        steps do not know how wide the bounds are.
+        """
+        if self.log_std_init != "auto" or not info.continuous:
+            return None
+        halves = [(high - low) / 2.0 for low, high in zip(info.action_low, info.action_high, strict=True)]
+        return np.array([1.0 / half for half in halves], np.float32).clip(max=1.0) if max(halves) > 1.0 else None
 
 
 class ActorCriticModelConfig(PolicyModelConfig):
@@ -175,6 +179,9 @@ class ActorCriticPolicy(Policy):
         if context.model_factory is not None:
             self.check_outputs(context)
         self.weights = FlatWeights(self.ordered_parameters(context))
+        # A custom network returns actions in [-1, 1].
+        self._unit = context.model.unit(info) if isinstance(context.model, PolicyModelConfig) else None
+        self._unit = None if context.model_factory is not None else self._unit
         self._compiled = context.engine == "auto" and self.within_reach(info)
         self.acting = self.make_acting(info, compiled=self._compiled)
         self._noise = noise_for(self.network, context)
@@ -228,14 +235,22 @@ class ActorCriticPolicy(Policy):
     def act(self, obs: Array, carry: Carry, *, explore: bool, rng: np.random.Generator) -> Act:
         rows = self.observer.scaled(obs)
         if not explore:
-            return Act(self.distribution.mode(self.acting.outputs(rows)[0]), carry)
+            return Act(self.from_network(self.distribution.mode(self.acting.outputs(rows)[0])), carry)
         if self._noise is None:
             params, value = self.acting.outputs(rows)
             action, log_prob = self.acting.draw(params, rng)
         else:
             self.network.eval()
             action, log_prob, value, carry = self._noise(self.observer.tensors(rows), carry, rng)
-        return Act(action, carry, {"log_prob": log_prob, "value": value})
+        return Act(self.from_network(action), carry, {"log_prob": log_prob, "value": value})
+
+    def from_network(self, action: Array) -> Array:
+        """Actions in [-1, 1] from those in the network's units."""
+        return action if self._unit is None else action * self._unit
+
+    def to_network(self, action: Array) -> Array:
+        """The inverse: actions in the units in which the network's likelihoods are computed."""
+        return action if self._unit is None else action / self._unit
 
     def network_outputs(self, rows: Any) -> tuple[Tensor, Tensor]:
         """Policy parameters, with forbidden choices masked, and values; differentiable."""

@@ -111,9 +111,9 @@ class RecurrentPolicy(ActorCriticPolicy):
         state = self._state(carry, len(obs))
         params, value, after = self.acting.run(one_step(self.observer.scaled(obs), state))
         if not explore:
-            return Act(self.distribution.mode(params), after)
+            return Act(self.from_network(self.distribution.mode(params)), after)
         action, log_prob = self.acting.draw(params, rng)
-        return Act(action, after, {"log_prob": log_prob, "value": value, "state": state})
+        return Act(self.from_network(action), after, {"log_prob": log_prob, "value": value, "state": state})
 
     def wanted_outputs(self) -> tuple[str, list[tuple[int, ...]]]:
         size, state = self.distribution.param_size, self.network.state_size
