@@ -17,10 +17,11 @@ Advance = Callable[[int], int]
 
 STEPS = "environment steps"
 UPDATES = "updates"
+SIMULATIONS = "simulations"
 
 
-def ours(*, unit: str, **settings: Any) -> Advance:
-    """The training loop of a run without the callbacks that evaluate, log and save."""
+def started(**settings: Any) -> Any:
+    """A run that is about to learn: what an off-policy algorithm wants before is gathered."""
     from rl_training.experiment.config import load_config
     from rl_training.runtime.train import build
 
@@ -28,6 +29,12 @@ def ours(*, unit: str, **settings: Any) -> Advance:
     run.start()
     while run.steps < settings.get("learning_starts", 0):
         run.advance()
+    return run
+
+
+def ours(*, unit: str, **settings: Any) -> Advance:
+    """The training loop of a run without the callbacks that evaluate, log and save."""
+    run = started(**settings)
 
     def units() -> int:
         return int(run.algorithm.n_updates if unit == UPDATES else run.steps)
@@ -39,6 +46,13 @@ def ours(*, unit: str, **settings: Any) -> Advance:
         return units() - before
 
     return advance
+
+
+def our_updates(*, unit: str, **settings: Any) -> Advance:
+    """Updates alone, from what was gathered before the first of them: a draw of a minibatch, its targets, a step."""
+    run = started(**settings)
+    algorithm, memory = run.algorithm, run.loop.memory
+    return repeating(lambda: algorithm.learn_from(memory, 1))
 
 
 def sb3_on_policy(library: str, *, unit: str, algo: str, hidden_sizes: list[int], **settings: Any) -> Advance:

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+from searches import Task, mctx_search, our_search
 from trainers import (
+    SIMULATIONS,
     STEPS,
     UPDATES,
     Advance,
     d3rlpy_offline,
+    our_updates,
     ours,
     plain,
     sb3_atari,
@@ -43,6 +46,8 @@ PEERS = {
     "d3rlpy": Peer("d3rlpy", "d3rlpy", "pip install --no-deps -r benchmarks/requirements-no-deps.txt"),
     "imitation": Peer("imitation", "imitation", "pip install --no-deps -r benchmarks/requirements-no-deps.txt"),
     "plain": Peer("torch", "torch"),  # a file of this folder
+    "mctx": Peer("mctx", "mctx"),
+    "autograd": Peer("torch", "torch"),  # ours too, with gradients by autograd in place of an engine
 }
 
 Sides = Mapping[str, Callable[..., Advance]]
@@ -125,7 +130,34 @@ def offline(algo: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Si
     }
 
 
+GUMBEL_MUZERO = "rl_training.algorithms.gumbel_muzero:SPEC"
+
+
+def search(task: Task) -> Sides:
+    """Searches of the same roots in the same model."""
+    return {OURS: partial(our_search, task=task), "mctx": partial(mctx_search, task=task)}
+
+
+def planning(**settings: Any) -> dict[str, Any]:
+    """The common settings of the works that train a model for planning."""
+    common: dict[str, Any] = {
+        "algo": GUMBEL_MUZERO,
+        "env_id": "CartPole-v1",
+        "num_envs": 8,
+        "num_simulations": 16,
+        "hidden_sizes": [64],
+        "latent_size": 64,
+        "unroll_steps": 5,
+        "batch_size": 128,
+        "learning_starts": 1_000,
+        "train_every": 8,
+        "updates_per_step": 0.25,
+    }
+    return common | settings
+
+
 OFFLINE = "on 100,000 random transitions of Hopper's shape: updates of 256 rows, 256-256 relu"
+MODEL = "latents and hidden layers of 64, 21 bins, 2 actions"
 SB3_SAC, SBX_SAC = {"trainer": "stable_baselines3:SAC"}, {"trainer": "sbx:SAC"}
 
 WORKS = {
@@ -331,5 +363,34 @@ WORKS = {
         unit=UPDATES,
         needs=MUJOCO,
         note="plain asks the policy anew for each of its actions, the others once for all 10",
+    ),
+    "gumbel_search": Work(
+        f"Gumbel MuZero's search: 8 roots x 25 simulations, {MODEL}",
+        80_000,
+        search(Task("gumbel", roots=8, simulations=25)),
+        unit=SIMULATIONS,
+    ),
+    "gumbel_search_large": Work(
+        f"Gumbel MuZero's search: 32 roots x 50 simulations, {MODEL}",
+        160_000,
+        search(Task("gumbel", roots=32, simulations=50)),
+        unit=SIMULATIONS,
+    ),
+    "puct_search": Work(
+        f"MuZero's search: 8 roots x 25 simulations, {MODEL}",
+        80_000,
+        search(Task("puct", roots=8, simulations=25)),
+        unit=SIMULATIONS,
+    ),
+    "muzero_update": Work(
+        "Updates of MuZero on CartPole-v1: 5 steps of the model from each of 128 rows, 64 wide",
+        200,
+        {OURS: partial(our_updates, **planning()), "autograd": partial(our_updates, **planning(engine="autograd"))},
+        unit=UPDATES,
+    ),
+    "gumbel_cartpole": Work(
+        "Gumbel MuZero on CartPole-v1: 8 environments, 16 simulations, an update of 128 rows every 4 steps, 64 wide",
+        1_600,
+        {OURS: partial(ours, **planning())},
     ),
 }

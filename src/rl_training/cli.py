@@ -87,19 +87,45 @@ def resume(run: str, overrides: tuple[str, ...], which: str, quiet: bool) -> Non
 @click.option("--checkpoint", "which", default="latest", help="latest, best or step_N.", show_default=True)
 @click.option("--stochastic", is_flag=True, help="Explore as in training instead of taking greedy actions.")
 @click.option("--env", help="Another environment with the same spaces: an id or module:function.")
+@click.option("--opponent", help="In a game for two players: random, perfect, or a run or checkpoint.")
+@click.option("--openings", type=click.IntRange(0), default=0, help="Random moves before such a game.")
 @click.option("--device", default="auto", show_default=True)
-def evaluate(run: str, episodes: int, which: str, stochastic: bool, env: str | None, device: str) -> None:
+def evaluate(run: str, episodes: int, stochastic: bool, opponent: str | None, openings: int, **options: Any) -> None:
     """Evaluate the policy of RUN (a run's folder or a checkpoint), with greedy actions unless told otherwise."""
-    from rl_training.runtime.workflows import evaluate_checkpoint
+    from rl_training.runtime.workflows import judge_checkpoint, opposition
 
-    metrics = evaluate_checkpoint(
-        run, num_episodes=episodes, device=device, which=which, deterministic=not stochastic, env=env
-    )
+    asked = opposition(opponent, openings)
+    judged = judge_checkpoint(run, num_episodes=episodes, deterministic=not stochastic, asked=asked, **options)
+    metrics, match = judged.evaluation.metrics(), judged.evaluation.match
+    if match is not None:
+        click.echo(f"against       {judged.opponent}: {match.different} different games of {episodes}")
+        click.echo(f"moved first   {match.first}")
+        click.echo(f"moved second  {match.second}")
     click.echo(
         f"return {metrics['eval_return_mean']:.2f} +- {metrics['eval_return_std']:.2f} over {episodes} episodes "
         f"(min {metrics['eval_return_min']:.2f}, max {metrics['eval_return_max']:.2f}, "
-        f"length {metrics['eval_length_mean']:.1f}) at step {metrics['step']:.0f}"
+        f"length {metrics['eval_length_mean']:.1f}) at step {judged.step}"
     )
+
+
+@cli.command()
+@click.argument("run")
+@click.option(
+    "--side",
+    type=click.Choice(["first", "second", "alternate"]),
+    default="alternate",
+    help="Whether you move first or second, or in turn, game by game.",
+    show_default=True,
+)
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of what the game and the policy draw.")
+@click.option("--checkpoint", "which", default="latest", help="latest, best or step_N.", show_default=True)
+@click.option("--device", default="auto", show_default=True)
+def play(run: str, side: str, seed: int, which: str, device: str) -> None:
+    """Play a game for two players against the policy of RUN, in the terminal."""
+    from rl_training.runtime.play import Table, open_game
+
+    game, policy = open_game(run, which=which, device=device)
+    Table(game, policy, ask=_ask, say=click.echo, seed=seed).play(side)
 
 
 @cli.command("list")
@@ -107,10 +133,11 @@ def list_algorithms() -> None:
     """List the algorithms and what each supports."""
     from rl_training.experiment.registry import REGISTRY
 
-    rows: list[tuple[str, ...]] = [("algorithm", "family", "observations", "actions", "recurrent", "offline", "")]
+    names = ("algorithm", "family", "observations", "actions", "recurrent", "offline", "two players", "")
+    rows: list[tuple[str, ...]] = [names]
     for name, entry in REGISTRY.items():
         able = entry.capabilities
-        flags = ("yes" if able.recurrent else "-", "yes" if able.offline else "-")
+        flags = ["yes" if flag else "-" for flag in (able.recurrent, able.offline, able.two_player)]
         rows.append((name, entry.family, ", ".join(able.observations), ", ".join(able.actions), *flags, entry.summary))
     _print_table(rows)
 
@@ -221,6 +248,13 @@ def doctor(ctx: click.Context, env_id: str | None, env_kwargs: tuple[str, ...], 
 cli.add_command(dataset)
 
 
+def _ask(question: str) -> str | None:
+    """The next line that is typed, or None at the end of the input."""
+    click.echo(question, nl=False)
+    line = sys.stdin.readline()
+    return line.strip() if line else None
+
+
 def _whole_numbers(text: str) -> list[int]:
     try:
         return [int(word) for word in text.split(",")]
@@ -258,6 +292,9 @@ def _report(result: TrainResult) -> None:
     mean, deviation = result.get("eval_return_mean"), result.get("eval_return_std")
     if mean is not None:
         click.echo(f"return      {mean:.2f} +- {deviation:.2f} ({result['eval_episodes']:.0f} evaluation episodes)")
+    if "eval_win_rate" in result:
+        shares = [f"{result[f'eval_{word}_rate']:.0%}" for word in ("win", "draw", "loss")]
+        click.echo("games       {} won, {} drawn, {} lost".format(*shares))
     if "dataset_return_mean" in result:
         click.echo(f"compare     {_comparison(result)}")
     click.echo(f"steps       {result.get('step', 0.0):,.0f} in {result['seconds']:.1f} s ({result.stop_reason})")

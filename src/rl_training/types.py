@@ -58,11 +58,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """The output of a policy: actions `[B, ...]`, the carry for the next step, and the records of this step."""
+    """The output of a policy: actions `[B, ...]`, the carry for the next step, and the records of this step.
+
+    `metrics` say how the actions came about; the actor reports their means.
+    """
 
     action: Array
     carry: Carry = None
     records: Mapping[str, Array] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,9 @@ class SpaceInfo:
     `action_size` is how many numbers a policy outputs: `sum(action_counts)` logits for discrete actions, or one mean
     for each continuous action. Continuous policies act in [-1, 1]; `action_low` and `action_high` are the
     environment's own bounds.
+
+    In a game for two players (`two_player`) a step is one move. Observation, mask and reward are those of the player
+    who moves, so they change sides with every step.
     """
 
     obs_shape: tuple[int, ...]
@@ -103,6 +110,7 @@ class SpaceInfo:
     obs_choices: tuple[int, int] | None = None  # first value and number of a Discrete space, shown one-hot
     parts: tuple[ObsPart, ...] = ()
     mask_size: int = 0
+    two_player: bool = False
 
     @property
     def packed(self) -> bool:
@@ -143,3 +151,4 @@ class Capabilities:
     actions: tuple[ActionKind, ...]
     recurrent: bool = False
     offline: bool = False
+    two_player: bool = False

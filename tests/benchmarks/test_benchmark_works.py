@@ -21,7 +21,10 @@ from rl_training.runtime.train import Run
 ON_POLICY = {"ppo_cartpole", "a2c_cartpole", "trpo_cartpole", "recurrent_ppo_cartpole", "ppo_halfcheetah"}
 # On images; its peer has a network and environments of its own.
 ATARI = {"ppo_pong"}
-OFF_POLICY = [name for name, work in works.WORKS.items() if name not in ON_POLICY | ATARI and "plain" not in work.sides]
+# Searches, and what learns from them: test_benchmark_planning.py
+PLANNING = {"gumbel_search", "gumbel_search_large", "puct_search", "muzero_update", "gumbel_cartpole"}
+OFFLINE = {name for name, work in works.WORKS.items() if "plain" in work.sides}
+OFF_POLICY = [name for name in works.WORKS if name not in ON_POLICY | ATARI | PLANNING | OFFLINE]
 
 
 @pytest.mark.parametrize(

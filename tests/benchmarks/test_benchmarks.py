@@ -203,7 +203,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line for line in listed.splitlines() if not line.startswith(" ")] == list(works.WORKS)
     peers = [line.removeprefix("  peers: ") for line in listed.splitlines() if line.startswith("  peers: ")]
     assert len(peers) == len(works.WORKS)
-    assert (peers[0], peers[-1]) == ("sb3", "d3rlpy, plain")
+    assert (peers[0], peers[-2], peers[-1]) == ("sb3", "autograd", "")
 
 
 @pytest.mark.parametrize("threads", [1, 2])

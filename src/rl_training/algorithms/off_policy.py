@@ -107,35 +107,24 @@ class KernelOutputs:
         return self._mlp(self._matrix(rows))
 
 
-class NetworkPolicy(Policy):
-    """A policy of one network. Subclasses define how its outputs become actions."""
+class TrainedPolicy(Policy):
+    """A policy with one network, and the statistics that scale its observations."""
 
     # Its name among the learners, and the prefix of its tensors in a checkpoint.
     name: ClassVar[str] = "actor"
 
-    def __init__(
-        self, context: PolicyContext, network: nn.Module, engine: Engine, layers: nn.Module | None = None
-    ) -> None:
-        """`layers` is the MLP that an engine computes, if it is only a part of the network."""
+    def __init__(self, context: PolicyContext, network: nn.Module, engine: Engine) -> None:
         super().__init__(context)
         cfg = context.config
         assert isinstance(cfg, MinibatchConfig)
         self.observer = Observer(context.info, context.device, normalize=cfg.normalize_obs, clip=cfg.obs_clip)
-        self.network, self.layers = network, network if layers is None else layers
+        self.network = network
         self.weights = FlatWeights(network.parameters())
         self._engine = engine
-        self.by_torch = TorchOutputs(network, self.observer)
-        self.outputs: Outputs = self.by_torch
-        if engine == "mlp":
-            assert isinstance(self.layers, MLPNetwork)
-            self.outputs = KernelOutputs(self.layers, self.weights, self.observer)
 
     @property
     def engine(self) -> Engine:
         return self._engine
-
-    def confine(self) -> None:
-        """Bring parameters that have a range back into it, after a step of the optimiser."""
 
     def policy_state(self) -> dict[str, Tensor]:
         network = {f"{self.name}.{name}": tensor for name, tensor in self.network.state_dict().items()}
@@ -144,6 +133,25 @@ class NetworkPolicy(Policy):
     def load_policy_state(self, state: Mapping[str, Tensor]) -> None:
         self.network.load_state_dict(under(state, f"{self.name}."))
         self.observer.load_state_dict(state)
+
+
+class NetworkPolicy(TrainedPolicy):
+    """A policy that acts on the outputs of its network. Subclasses define how they become actions."""
+
+    def __init__(
+        self, context: PolicyContext, network: nn.Module, engine: Engine, layers: nn.Module | None = None
+    ) -> None:
+        """`layers` is the MLP that an engine computes, if it is only a part of the network."""
+        super().__init__(context, network, engine)
+        self.layers = network if layers is None else layers
+        self.by_torch = TorchOutputs(network, self.observer)
+        self.outputs: Outputs = self.by_torch
+        if engine == "mlp":
+            assert isinstance(self.layers, MLPNetwork)
+            self.outputs = KernelOutputs(self.layers, self.weights, self.observer)
+
+    def confine(self) -> None:
+        """Bring parameters that have a range back into it, after a step of the optimiser."""
 
 
 @dataclass(frozen=True)
@@ -174,12 +182,12 @@ class ReplayAlgorithm(Algorithm):
     """
 
     cfg: MinibatchConfig
-    policy: NetworkPolicy
+    policy: TrainedPolicy
 
     def __init__(
         self,
         context: Context,
-        policy: NetworkPolicy,
+        policy: TrainedPolicy,
         learners: Mapping[str, Learner],
         followers: Mapping[str, Follower] | None = None,
     ) -> None:
@@ -222,6 +230,8 @@ class ReplayAlgorithm(Algorithm):
 
 class OffPolicyAlgorithm(ReplayAlgorithm):
     """Learns from minibatches of transitions. Subclasses define the update."""
+
+    policy: NetworkPolicy
 
     @abstractmethod
     def learn(self, mini: Minibatch) -> Metrics:

@@ -22,7 +22,7 @@ from rl_training.runtime.loggers import ProgressDisplay
 from rl_training.runtime.rng import seeded, untouched
 from rl_training.runtime.train import Run, TrainResult, build
 from rl_training.runtime.train import run as run_training
-from rl_training.runtime.workflows import restore
+from rl_training.runtime.workflows import opposition, restore
 from rl_training.types import Array, UserError
 
 A = TypeVar("A", bound="Agent")
@@ -132,13 +132,25 @@ class Agent:
         action = self._scale(act.action)
         return (action[0] if single else action), act.carry
 
-    def evaluate(self, num_episodes: int = 100, *, deterministic: bool = True, env: Env | None = None) -> Evaluation:
+    def evaluate(
+        self,
+        num_episodes: int = 100,
+        *,
+        deterministic: bool = True,
+        env: Env | None = None,
+        opponent: str | Path | None = None,
+        openings: int = 0,
+    ) -> Evaluation:
         """Play episodes on seeds that are the same in every evaluation, with greedy actions.
 
         With `deterministic=False` the policy explores as in training, with random numbers that are the same in every
         evaluation. `env` is another environment with the same spaces; the bounds of its actions may differ.
+
+        In a game for two players the policy changes sides with every game. `opponent` is `random`, `perfect`, or a run
+        or checkpoint, instead of the `eval_opponent` of the run; `openings` is how many random moves games begin with.
         """
-        return self._run.evaluate(num_episodes, deterministic=deterministic, env=env)
+        asked = opposition(opponent, openings)
+        return self._run.evaluate(num_episodes, deterministic=deterministic, env=env, asked=asked)
 
     def save(self, path: str | Path) -> Path:
         """Write the whole training state to a folder, from which `load` continues exactly."""

@@ -44,6 +44,9 @@ class Memory(Protocol):
     ) -> None:
         """Note errors, which set priorities, and write columns of records back into the rows of a batch."""
 
+    def ages(self, index: Array) -> Array:
+        """How many steps of all environments were stored since the rows with these numbers, about."""
+
 
 class ReplayMemory:
     """A replay buffer and the sampler that decides what is drawn from it.
@@ -125,6 +128,13 @@ class ReplayMemory:
             rows = values.reshape(there.size, *values.shape[index.ndim :])
             self.replay.write_records(slots, name, rows[there])
 
+    def ages(self, index: Array) -> Array:
+        """How many steps of all environments were stored since the rows with these numbers.
+
+        The steps of the same environment are counted, times the number of environments.
+        """
+        return self.replay.ages_of(index)
+
     def _check(self, index: Array, errors: Array | None, columns: Mapping[str, Array]) -> None:
         if errors is not None and errors.shape != index.shape:
             raise ValueError(f"errors of shape {errors.shape} do not fit an index of shape {index.shape}")
@@ -198,6 +208,10 @@ class Mixture:
     ) -> None:
         """Note something about the rows that came from the second memory."""
         self.second.note(index, errors=errors, alpha=alpha, columns=columns)
+
+    def ages(self, index: Array) -> Array:
+        """The ages of rows of the second memory."""
+        return self.second.ages(index)
 
     def _drawn(self, count: int, draw: Callable[[ReplayMemory, int], Batch], axis: int) -> Batch:
         old = round(count * self.fraction)

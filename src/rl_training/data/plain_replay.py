@@ -149,6 +149,10 @@ class Replay:
         slots[self._refused(slots)] = -1
         return slots
 
+    def ages_of(self, numbers: Array) -> Array:
+        """How many steps were stored since the rows with these numbers: those of its environment, times all."""
+        return self._ring.ages_of(numbers)
+
     def write_records(self, slots: Array, name: str, values: Array) -> None:
         """Write one column of the records of some slots again."""
         assert self._records is not None

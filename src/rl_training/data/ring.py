@@ -56,6 +56,13 @@ class Ring:
         find_rows(numbers, self.heads, self.turns, self.capacity, slots)
         return slots
 
+    def ages_of(self, numbers: Array) -> Array:
+        """How many positions the head has moved on from the rows with these numbers, times the environments."""
+        place, env = np.divmod(numbers, self.num_envs)
+        newest = self.turns * self.positions + self.heads - 1
+        ages: Array = (newest[env] - place) * self.num_envs
+        return ages
+
     def fill(self) -> None:
         """Mark every slot as holding a row, in time order from slot 0 on."""
         self.heads[:], self.counts[:], self.turns[:], self.begins[:] = 0, self.positions, 1, True

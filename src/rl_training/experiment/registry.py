@@ -91,10 +91,12 @@ def load_spec(algo: str) -> AlgorithmSpec:
     return spec
 
 
-def capable(observation: str, action: str) -> list[str]:
-    """The registered algorithms that support these kinds of spaces."""
+def capable(observation: str, action: str, *, two_player: bool = False) -> list[str]:
+    """The registered algorithms that support these kinds of spaces, and games for two players if asked for."""
     return [
         name
         for name, entry in REGISTRY.items()
-        if observation in entry.capabilities.observations and action in entry.capabilities.actions
+        if observation in entry.capabilities.observations
+        and action in entry.capabilities.actions
+        and (entry.capabilities.two_player or not two_player)
     ]

@@ -74,7 +74,9 @@ class RunConfig(ConfigPart):
     """What to run, for how long, and what to write to disk."""
 
     algo: str = setting("ppo", "A registered algorithm, or `module:SPEC` of your own.")
-    env_id: str = Field(description="A Gymnasium id, or `module:function` that makes an environment.")
+    env_id: str = Field(
+        description="A Gymnasium id, `pettingzoo/GAME`, or `module:function` that makes an environment."
+    )
     env_kwargs: dict[str, Any] = setting({}, "Arguments of the environment.")
     vectorization: Literal["auto", "native", "sync", "async"] = setting(
         "auto", "How environments are stepped together; `auto` is native where that is faster, else sync."
@@ -88,6 +90,10 @@ class RunConfig(ConfigPart):
         None, "Evaluate whenever this many steps have passed; at the end if null.", ge=1
     )
     eval_episodes: int = setting(10, "Episodes of an evaluation, with seeds that never change.", ge=1)
+    eval_opponent: str = setting(
+        "random",
+        "Opponent of evaluations in games for two players: `random`, `perfect` (TicTacToe), or a run or checkpoint.",
+    )
     bc_baseline_updates: int = setting(
         5_000,
         "Updates of a behaviour-cloning policy that an offline run is compared with, at most its own; 0 for none.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import EarlyStoppingRule
 from rl_training.runtime.actors.collector import EPISODE_METRICS
-from rl_training.runtime.evaluate import Evaluation
+from rl_training.runtime.evaluate import GAME_METRICS, Evaluation
 from rl_training.types import Metrics, UserError
 
 if TYPE_CHECKING:
@@ -157,6 +157,8 @@ class EarlyStopping(Callback):
         if self._metric_is_known:
             return
         known = metrics | dict.fromkeys((*EVALUATION_METRICS, *EPISODE_METRICS), 0.0)
+        if self.rule.metric in GAME_METRICS and run.info.two_player:
+            known |= dict.fromkeys(GAME_METRICS, 0.0)
         if self.rule.metric not in known:
             if metrics.get("n_updates") == 0.0:  # it may be a metric of updates, and there was no update yet
                 return

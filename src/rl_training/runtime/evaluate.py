@@ -5,34 +5,75 @@ This is the one place that steps environments to evaluate.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rl_training.algorithms.base import Policy
+from rl_training.algorithms.base import LoopConfig, Policy
 from rl_training.experiment.config import Config
+from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.actors.actor import MOST_STEPS
+from rl_training.runtime.envs.boards import RandomPlayer, side_of
 from rl_training.runtime.envs.given import Env, parse_env
 from rl_training.runtime.envs.lives import lives_lost
 from rl_training.runtime.envs.make import EnvMaker, reset_each
-from rl_training.runtime.envs.spaces import ActionScaler
+from rl_training.runtime.envs.spaces import ActionScaler, actions_in_words, observations_in_words
+from rl_training.runtime.opponents import Opposition, find_opponent
 from rl_training.runtime.rng import seeded, untouched
 from rl_training.types import Array, Metrics, SpaceInfo, UserError
 
 # Every run is evaluated on the same episodes, so that results can be compared.
 _EVALUATION_SEED = 20_260_312
 _MOST_ENVS = 16
+# Further metrics of games for two players.
+GAME_METRICS = ("eval_win_rate", "eval_draw_rate", "eval_loss_rate")
+
+
+class Score(NamedTuple):
+    """How some games ended for the policy."""
+
+    wins: int
+    draws: int
+    losses: int
+
+    @classmethod
+    def of(cls, returns: Sequence[float]) -> Score:
+        """A game is won if its return is above 0, and lost below."""
+        signs = np.sign(returns)
+        return cls(*(int((signs == sign).sum()) for sign in (1, 0, -1)))
+
+    def __str__(self) -> str:
+        return f"{self.wins} won, {self.draws} drawn, {self.losses} lost"
+
+
+@dataclass(frozen=True)
+class Match:
+    """The scores of a policy that moved first in some games and second in others, and how many games were different."""
+
+    first: Score
+    second: Score
+    different: int
+
+    @property
+    def total(self) -> Score:
+        return Score(*(a + b for a, b in zip(self.first, self.second, strict=True)))
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The raw returns and lengths of some episodes."""
+    """The raw returns and lengths of some episodes.
+
+    An episode of a game for two players also has its moves, of both sides, in `games`: as numbers with spaces between
+    them. The policy moves first in the first of these games, second in the next, and so on.
+    """
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
+    games: tuple[str, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -42,7 +83,23 @@ class Evaluation:
     def std(self) -> float:
         return float(np.std(self.returns))
 
+    @property
+    def match(self) -> Match | None:
+        """The result as a match; None if the environment is no game for two players."""
+        if not self.games:
+            return None
+        return Match(Score.of(self.returns[::2]), Score.of(self.returns[1::2]), len(set(self.games)))
+
     def metrics(self) -> Metrics:
+        return self._return_metrics() | self._game_metrics()
+
+    def _game_metrics(self) -> Metrics:
+        match = self.match
+        if match is None:
+            return {}
+        return {name: count / len(self.returns) for name, count in zip(GAME_METRICS, match.total, strict=True)}
+
+    def _return_metrics(self) -> Metrics:
         return {
             "eval_return_mean": self.mean,
             "eval_return_std": self.std,
@@ -58,14 +115,27 @@ def episode_seeds(episodes: int) -> list[int]:
     return [int(seed) for seed in seeded(_EVALUATION_SEED, "evaluation").generate_state(episodes) % (2**31 - 1)]
 
 
-class Evaluator:
-    """Runs evaluations; its environments are made at the first use and kept."""
+def game_seeds(episodes: int) -> list[int]:
+    """The same for games for two players: even and odd in turn, so that the policy changes sides with every game."""
+    return [seed - side_of(seed) + side_of(number) for number, seed in enumerate(episode_seeds(episodes))]
 
-    def __init__(self, make: Callable[[int], VectorEnv[Any, Any, Any]], info: SpaceInfo) -> None:
-        self._make = make
-        self._info = info
+
+class Evaluator:
+    """Runs evaluations; its environments are made at the first use and kept.
+
+    A game for two players is played against the opponent that is asked for, or that of the settings.
+    """
+
+    def __init__(self, maker: EnvMaker, info: SpaceInfo, settings: RunConfig, asked: Opposition | None = None) -> None:
+        self._maker, self._info, self._settings = maker, info, settings
+        self._opponent = find_opponent(asked, settings, info, maker.game_name)
+        self._openings = 0 if asked is None else asked.openings
         self._envs: VectorEnv[Any, Any, Any] | None = None
         self._width = 0
+
+    def against(self, asked: Opposition) -> Evaluator:
+        """Another evaluator in the same environment."""
+        return Evaluator(self._maker, self._info, self._settings, asked)
 
     def __call__(self, policy: Policy, episodes: int, *, deterministic: bool = True) -> Evaluation:
         """Play this many episodes with greedy actions, or with those of the behaviour policy.
@@ -77,12 +147,16 @@ class Evaluator:
             width = min(episodes, _MOST_ENVS)
             if self._envs is None or self._width != width:
                 self.close()
-                self._envs, self._width = self._make(width), width
-            return self._play(self._envs, policy, episode_seeds(episodes), explore=not deterministic)
+                opponent = RandomPlayer if self._opponent is None else self._opponent
+                self._envs = self._maker.for_evaluation(width, opponent, self._openings)
+                self._width = width
+            seeds = game_seeds(episodes) if self._info.two_player else episode_seeds(episodes)
+            return self._play(self._envs, policy, seeds, explore=not deterministic)
 
     def _play(self, envs: VectorEnv[Any, Any, Any], policy: Policy, seeds: list[int], *, explore: bool) -> Evaluation:
         scale = ActionScaler(self._info, envs.single_action_space.dtype)
         returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
+        games: dict[int, str] = {}
         playing = np.arange(envs.num_envs)  # which episode each environment plays
         upcoming = envs.num_envs
         raw = self._reset(envs, seeds, playing, None)
@@ -102,13 +176,16 @@ class Evaluator:
                 )
             if done.any():
                 for b in np.flatnonzero(done):
+                    if self._info.two_player and live[b]:
+                        games[int(playing[b])] = infos["moves"][b]
                     playing[b], upcoming = upcoming, upcoming + 1
                 raw = self._reset(envs, seeds, playing, done)
             lost = lives_lost(infos, envs.num_envs)
             carry = policy.begin_episodes(carry, done if lost is None else done | lost)
             if explore and policy.carry_per_rollout and done.any():
                 carry = policy.initial_carry(envs.num_envs)  # gSDE's noise would stay the same in all episodes
-        return Evaluation(tuple(returns.tolist()), tuple(lengths.tolist()))
+        moves = tuple(games[number] for number in sorted(games))
+        return Evaluation(tuple(returns.tolist()), tuple(lengths.tolist()), moves)
 
     @staticmethod
     def _reset(envs: VectorEnv[Any, Any, Any], seeds: list[int], playing: Array, mask: Array | None) -> Array:
@@ -124,7 +201,7 @@ class Evaluator:
             self._envs = None
 
 
-def elsewhere(env: Env, config: Config, info: SpaceInfo) -> Evaluator:
+def elsewhere(env: Env, config: Config, info: SpaceInfo, asked: Opposition | None = None) -> Evaluator:
     """An evaluator in another environment than that of the config, for policies of the spaces `info`.
 
     The environment has its own arguments and time limit. The config's `frame_stack` stays, since the policy needs it.
@@ -133,27 +210,43 @@ def elsewhere(env: Env, config: Config, info: SpaceInfo) -> Evaluator:
     limit = given.pop("time_limit", None)
     run = config.run.model_copy(update={"env_kwargs": {}, "vectorization": "sync"} | given)
     maker = EnvMaker(run, config.loop.model_copy(update={"time_limit": limit}), factory)
+    return Evaluator(maker, _fitting_spaces(maker, info), run, asked)
+
+
+def _fitting_spaces(maker: EnvMaker, info: SpaceInfo) -> SpaceInfo:
+    """The spaces of another environment, checked to suit policies of the spaces `info`."""
     envs = maker.masking(maker.vector(1))
     try:
         found = maker.describe(envs)
     finally:
         envs.close()
-    for what, there, here in (
-        ("observations", _observations(found), _observations(info)),
-        ("actions", _actions(found), _actions(info)),
-    ):
-        if there != here:
-            raise UserError(f"env={run.env_id!r}: its {what} are {there}; the policy was trained on {here}")
-    return Evaluator(maker.for_evaluation, found)
+    for what, words in (("observations", observations_in_words), ("actions", actions_in_words)):
+        if words(found) != words(info):
+            raise UserError(
+                f"env={maker.env_id!r}: its {what} are {words(found)}; the policy was trained on {words(info)}"
+            )
+    return found
 
 
-def _observations(info: SpaceInfo) -> str:
-    """What a policy must see, in words."""
-    parts = [f"{part.name!r} {part.dtype} {part.shape}".removeprefix("'' ") for part in info.parts]
-    mask = f" with a mask of {info.mask_size} actions" if info.mask_size else ""
-    return (", ".join(parts) or f"{info.obs_dtype} {info.obs_shape}") + mask
+def play_match(
+    policy: Policy,
+    env: Env,
+    opponent: str = "random",
+    *,
+    games: int = 100,
+    openings: int = 0,
+    env_kwargs: Mapping[str, Any] | None = None,
+) -> Match:
+    """Let a policy play a game for two players against an opponent, with greedy actions; it changes sides every game.
 
-
-def _actions(info: SpaceInfo) -> str:
-    """What a policy must return, in words. The bounds do not matter, since actions are scaled to them."""
-    return f"{info.action_kind} of {info.action_size if info.continuous else list(info.action_counts)}"
+    `opponent` is `random`, `perfect`, or the path of a run or a checkpoint. Games begin with `openings` random moves;
+    if the game is solved, only with such as lead to a draw under perfect play.
+    """
+    given, factory = parse_env(env)
+    settings = RunConfig(**{"env_kwargs": dict(env_kwargs or {}), "vectorization": "sync"} | given)
+    maker = EnvMaker(settings, LoopConfig(), factory)
+    spaces = _fitting_spaces(maker, policy.info)
+    with closing(Evaluator(maker, spaces, settings, Opposition(opponent, openings))) as evaluator:
+        match = evaluator(policy, games).match
+    assert match is not None
+    return match

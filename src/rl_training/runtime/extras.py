@@ -10,6 +10,7 @@ from rl_training.types import UserError
 # Every extra but `dev`, and the main distribution that it installs.
 EXTRAS = {
     "atari": "ale-py",
+    "boards": "pettingzoo",
     "box2d": "box2d",
     "minari": "h5py",
     "mujoco": "mujoco",

@@ -25,6 +25,7 @@ from rl_training.runtime.clock import Stopwatch
 from rl_training.runtime.envs.given import Env
 from rl_training.runtime.evaluate import Evaluation, Evaluator, elsewhere
 from rl_training.runtime.loops.base import Loop
+from rl_training.runtime.opponents import Opposition
 from rl_training.runtime.schedules import ScheduleSet
 from rl_training.types import Metrics, SpaceInfo, Streams, UserError
 
@@ -183,12 +184,26 @@ class Run:
         """Call a hook of every callback."""
         self.callbacks.notify(hook, self, *arguments)
 
-    def evaluate(self, episodes: int, *, deterministic: bool = True, env: Env | None = None) -> Evaluation:
-        """Evaluate the policy, in the run's environment or in another one with the same spaces."""
+    def evaluate(
+        self,
+        episodes: int,
+        *,
+        deterministic: bool = True,
+        env: Env | None = None,
+        asked: Opposition | None = None,
+    ) -> Evaluation:
+        """Evaluate the policy, in the run's environment or in another one with the same spaces.
+
+        In a game for two players, `asked` may name another opponent than that of the config.
+        """
         episodes, policy = whole_number("num_episodes", episodes), self.algorithm.policy
-        if env is None:
+        if env is not None:
+            made = elsewhere(env, self.config, self.info, asked)
+        elif asked is not None:
+            made = self.evaluator.against(asked)
+        else:
             return self.evaluator(policy, episodes, deterministic=deterministic)
-        with closing(elsewhere(env, self.config, self.info)) as evaluator:
+        with closing(made) as evaluator:
             return evaluator(policy, episodes, deterministic=deterministic)
 
     def record_evaluation(self, metrics: Metrics, *, best: bool) -> None:

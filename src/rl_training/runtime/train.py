@@ -32,6 +32,7 @@ from rl_training.runtime.evaluate import Evaluator
 from rl_training.runtime.loggers import build_loggers
 from rl_training.runtime.loops import LOOPS
 from rl_training.runtime.loops.base import Loop
+from rl_training.runtime.opponents import Opposition
 from rl_training.runtime.rng import make_streams, untouched
 from rl_training.runtime.run import COMPLETED, INTERRUPTED, Interrupted, Run, Surroundings, TrainResult
 from rl_training.types import SpaceInfo, UserError
@@ -98,10 +99,12 @@ def build(config: Config, *, env_factory: EnvFactory | None = None, callbacks: S
     return Run(config, surroundings, algorithm, source, loop, ordered)
 
 
-def build_policy(config: Config, *, env_factory: EnvFactory | None = None) -> tuple[Policy, Surroundings]:
-    """Build only the policy of a config, and what is needed to evaluate it."""
+def build_policy(
+    config: Config, *, env_factory: EnvFactory | None = None, asked: Opposition | None = None
+) -> tuple[Policy, Surroundings]:
+    """Build only the policy of a config, and what is needed to evaluate it; `asked` may name another opponent."""
     with ExitStack() as on_failure:
-        surroundings, envs, context = _surroundings(config, 1, env_factory, on_failure)
+        surroundings, envs, context = _surroundings(config, 1, env_factory, on_failure, asked)
         policy = config.spec.policy(PolicyContext(**context))
         envs.close()
         on_failure.pop_all()
@@ -116,7 +119,11 @@ def policy_for(config: Config, info: SpaceInfo) -> Policy:
 
 
 def _surroundings(
-    config: Config, num_envs: int, env_factory: EnvFactory | None, on_failure: ExitStack
+    config: Config,
+    num_envs: int,
+    env_factory: EnvFactory | None,
+    on_failure: ExitStack,
+    asked: Opposition | None = None,
 ) -> tuple[Surroundings, VectorEnv[Any, Any, Any], dict[str, Any]]:
     """The surroundings of a policy, its environments, and the arguments that it is built from."""
     _limit_threads(config.run.threads)
@@ -126,7 +133,7 @@ def _surroundings(
     on_failure.callback(envs.close)
     info = maker.describe(envs)
     _check_capabilities(config, info)
-    evaluator = Evaluator(maker.for_evaluation, info)
+    evaluator = Evaluator(maker, info, config.run, asked)
     surroundings = Surroundings(info, envs.single_action_space.dtype, evaluator, streams)
     return surroundings, envs, _context(config, info)
 
@@ -197,6 +204,12 @@ def _device(name: str, info: SpaceInfo) -> torch.device:
 
 def _check_capabilities(config: Config, info: SpaceInfo) -> None:
     able = config.spec.capabilities
+    if info.two_player and not able.two_player:
+        others = capable(info.obs_kind, info.action_kind, two_player=True)
+        raise UserError(
+            f"algo={config.run.algo!r}: cannot learn {config.run.env_id}, a game for two players, by self-play"
+            f"{_advice(others)}"
+        )
     for what, kind, allowed in (
         ("observations", info.obs_kind, able.observations),
         ("actions", info.action_kind, able.actions),
@@ -205,16 +218,19 @@ def _check_capabilities(config: Config, info: SpaceInfo) -> None:
             # Suggest offline algorithms for offline runs only, and no imitation, which needs demonstrations.
             others = [
                 name
-                for name in capable(info.obs_kind, info.action_kind)
+                for name in capable(info.obs_kind, info.action_kind, two_player=info.two_player)
                 if name != config.spec.name
                 and REGISTRY[name].capabilities.offline == able.offline
                 and REGISTRY[name].family != "imitation"
             ]
-            advice = f"; {' or '.join(others)} can" if others else ""
             raise UserError(
                 f"algo={config.run.algo!r}: cannot work with the {kind} {what} of {config.run.env_id}, only with "
-                f"{' or '.join(allowed)} ones{advice}"
+                f"{' or '.join(allowed)} ones{_advice(others)}"
             )
+
+
+def _advice(others: Sequence[str]) -> str:
+    return f"; {' or '.join(others)} can" if others else ""
 
 
 def _callback(reference: str) -> Callback:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,8 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, fitting_policy, read_checkpoint, read_meta
 from rl_training.runtime.envs.given import Env
 from rl_training.runtime.envs.make import EnvFactory
-from rl_training.runtime.evaluate import elsewhere
+from rl_training.runtime.evaluate import Evaluation, elsewhere
+from rl_training.runtime.opponents import Opposition
 from rl_training.runtime.schedules import restore_acting_values
 from rl_training.runtime.train import INTERRUPTED, Run, TrainResult, build, build_policy, policy_for
 from rl_training.runtime.train import run as run_training
@@ -43,23 +44,66 @@ def evaluate_checkpoint(
     env_factory: EnvFactory | None = None,
     deterministic: bool = True,
     env: Env | None = None,
+    opponent: str | Path | None = None,
 ) -> Metrics:
     """Evaluate the policy of a run or a checkpoint, on the episodes that every evaluation uses.
 
     With `deterministic=False` it explores as it did when it was saved. `env` is another environment with the same
-    spaces; `env_factory` makes that of the run, if it cannot be found by its name.
+    spaces; `env_factory` makes that of the run, if it cannot be found by its name. In a game for two players,
+    `opponent` is `random`, `perfect`, or a run or checkpoint, instead of the `eval_opponent` of the run.
     """
+    judged = judge_checkpoint(
+        path,
+        num_episodes=num_episodes,
+        device=device,
+        which=which,
+        env_factory=env_factory,
+        deterministic=deterministic,
+        env=env,
+        asked=opposition(opponent),
+    )
+    return {"step": float(judged.step)} | judged.evaluation.metrics()
+
+
+class Judged(NamedTuple):
+    """The step of a checkpoint, the evaluation of its policy, and the opponent in a game for two players."""
+
+    step: int
+    evaluation: Evaluation
+    opponent: str
+
+
+def opposition(opponent: str | Path | None = None, openings: int = 0) -> Opposition | None:
+    """The opponent and the openings that a caller asks for, checked; None if nothing is."""
+    openings = whole_number("openings", openings, least=0)
+    if opponent is None and not openings:
+        return None
+    return Opposition(None if opponent is None else str(opponent), openings)
+
+
+def judge_checkpoint(
+    path: str | Path,
+    *,
+    num_episodes: int | None = None,
+    device: str = "auto",
+    which: str = "latest",
+    env_factory: EnvFactory | None = None,
+    deterministic: bool = True,
+    env: Env | None = None,
+    asked: Opposition | None = None,
+) -> Judged:
+    """Evaluate like `evaluate_checkpoint`, and return all of the evaluation."""
     if env is not None and env_factory is not None:
         raise UserError(f"env={env!r} and env_factory: give one of them")
     found = find_checkpoint(path, which)
     checkpoint = read_checkpoint(found, policy_only=deterministic)
     config = load_config(checkpoint.meta["config"], device=device)
     if env is None:
-        policy, surroundings = build_policy(config, env_factory=env_factory)
+        policy, surroundings = build_policy(config, env_factory=env_factory, asked=asked)
         evaluator = surroundings.evaluator
     else:
         info = read_info(checkpoint.meta["spaces"])
-        evaluator = elsewhere(env, config, info)
+        evaluator = elsewhere(env, config, info, asked)
         policy = policy_for(config, info)
     with closing(evaluator):
         policy.load_policy_state(fitting_policy(checkpoint.policy, policy, found))
@@ -67,7 +111,8 @@ def evaluate_checkpoint(
             restore_acting_values(config, policy, checkpoint.state["trainer"], checkpoint.meta["step"])
         episodes = config.run.eval_episodes if num_episodes is None else num_episodes
         evaluation = evaluator(policy, whole_number("num_episodes", episodes), deterministic=deterministic)
-    return {"step": float(checkpoint.meta["step"])} | evaluation.metrics()
+    named = None if asked is None else asked.opponent
+    return Judged(int(checkpoint.meta["step"]), evaluation, config.run.eval_opponent if named is None else named)
 
 
 def restore(

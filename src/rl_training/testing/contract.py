@@ -51,6 +51,10 @@ _TINY = {
     "done_means": "terminal",
     "disc_updates": 2,
     "disc_batch_size": 8,
+    "latent_size": 8,
+    "num_simulations": 4,
+    "unroll_steps": 2,
+    "sampled_actions": 5,
 }
 # What only learning needs.
 _LEARNING = (Algorithm, FlatAdam, FlatGroup, FlatRMSprop, Follower, Learner, torch.optim.Optimizer)
@@ -313,7 +317,7 @@ def check_settings_are_live(algo: str, **settings: Any) -> None:
     for part in (spec.config, spec.loop, spec.model):
         for name in part.model_fields:
             conditions = dict(setting_extra(part, name)["live_when"])
-            env = {"actions": conditions.pop("actions")} if "actions" in conditions else {}
+            env = {key: conditions.pop(key) for key in ("actions", "observations") if key in conditions}
             base = tiny_config(algo, env, **settings, **conditions)
             with _another_value(part, name, base) as value:
                 changed = _trained(tiny_config(algo, env, **settings, **conditions, **{name: value}))

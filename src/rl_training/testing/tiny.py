@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.base import LoopConfig, ModelConfig
 from rl_training.experiment.settings import RunConfig
+from rl_training.models.muzero import MuZeroNetwork
+from rl_training.ops.two_hot import Support
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.types import Array, SpaceInfo
 
@@ -161,6 +163,29 @@ class LinearQNetwork(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         values: Tensor = self.layer(obs.flatten(1))
         return values
+
+
+class LinearMuZero(MuZeroNetwork):
+    """The smallest custom network for MuZero and similar algorithms: every part is one layer."""
+
+    def __init__(self, info: SpaceInfo, config: ModelConfig) -> None:
+        super().__init__(info, (4,), Support(2.0, 5), Support(3.0, 7))
+        self.first = nn.Linear(math.prod(info.input_shape), 4)
+        self.next = nn.Linear(4 + info.action_size, 4)
+        self.reward = nn.Linear(4, 5)
+        self.heads = nn.Linear(4, self.policy_size + 7)
+
+    def represent(self, obs: Any) -> Tensor:
+        latent: Tensor = self.first(obs.flatten(1)).sigmoid()
+        return latent
+
+    def dynamics(self, latent: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        after = self.next(torch.cat([latent, self.action_columns(action)], dim=1)).sigmoid()
+        return after, self.reward(after)
+
+    def predict(self, latent: Tensor) -> tuple[Tensor, Tensor]:
+        out = self.heads(latent)
+        return out[:, : self.policy_size], out[:, self.policy_size :]
 
 
 class LinearCritics(nn.Module):

@@ -57,7 +57,7 @@ def build_networks(
         raise UserError(f"model={model.model!r}: must have the modules {listed}")
     _refuse_shared_parameters(model.model, parts)
     actor, critic, value = parts["actor"], parts["critic"], parts.get("value")
-    obs = _two_observations(context)
+    obs = two_observations(context)
     network.eval()
     with torch.inference_mode():
         values = tuple(critic(obs, torch.zeros(2, info.action_size, device=context.device)).shape)
@@ -81,7 +81,7 @@ def build_network(
     make = context.model_factory
     network = (default() if make is None else make(context.info, context.model)).to(context.device).eval()
     with torch.inference_mode():
-        _check_output(context.model.model, must, network(_two_observations(context)), outputs)
+        _check_output(context.model.model, must, network(two_observations(context)), outputs)
     return network, _engine_of(network, context)
 
 
@@ -89,7 +89,8 @@ def _engine_of(network: nn.Module, context: PolicyContext) -> Engine:
     return "mlp" if context.model_factory is None and context.engine == "auto" and covered(network) else "autograd"
 
 
-def _two_observations(context: PolicyContext) -> Any:
+def two_observations(context: PolicyContext) -> Any:
+    """Two observations of zeros as a network sees them."""
     observer = Observer(context.info, context.device, normalize=False, clip=1.0)
     return observer.tensors(np.zeros((2, *context.info.obs_shape), context.info.obs_dtype))
 

@@ -10,7 +10,7 @@ import numpy as np
 from rl_training.algorithms.base import Policy
 from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.trees import to_arrays, to_tensors
-from rl_training.types import Carry, Step, UserError
+from rl_training.types import Carry, Metrics, Step, UserError
 
 # Longer than any episode that is meant to end.
 MOST_STEPS = 1_000_000
@@ -42,6 +42,7 @@ class Actor:
         self.carry: Carry = policy.initial_carry(collector.num_envs)
         self._rng = rng
         self._explore = explore
+        self._acts, self._reported = 0, dict[str, float]()  # sums of the metrics since they were last read
         # The environments of a dataset keep their own dtype.
         self._cast = collector.info.obs_dtype != policy.info.obs_dtype
 
@@ -75,11 +76,21 @@ class Actor:
             chosen = policy.act_randomly(obs, self.carry, rng=self._rng)
         else:
             chosen = policy.act(obs, self.carry, explore=self._explore, rng=self._rng)
+        if chosen.metrics:
+            self._acts += 1
+            for name, value in chosen.metrics.items():
+                self._reported[name] = self._reported.get(name, 0.0) + value
         step = collector.step(chosen.action, chosen.records)
         if chosen.carry is not None:
             over = step.terminated | step.truncated | ~step.real
             self.carry = policy.begin_episodes(chosen.carry, over)
         return step
+
+    def metrics(self) -> Metrics:
+        """The statistics of episodes, and the means of what the policy reported since the last call."""
+        reported = {name: total / self._acts for name, total in self._reported.items()}
+        self._acts, self._reported = 0, {}
+        return self.collector.metrics() | reported
 
     @property
     def _carry_lasts(self) -> bool:

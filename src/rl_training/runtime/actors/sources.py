@@ -62,7 +62,7 @@ class Local:
         self.num_envs = actor.collector.num_envs
         self.gather = actor.gather
         self.start = actor.collector.start
-        self.metrics = actor.collector.metrics
+        self.metrics = actor.metrics
         self.take_lost = actor.collector.take_lost
         self.close = actor.collector.close
 

@@ -200,7 +200,7 @@ def check_autoreset(maker: EnvMaker, info: SpaceInfo, steps: int) -> Verdict:
 
 def _compare_with_plain_loops(maker: EnvMaker, info: SpaceInfo, steps: int) -> Verdict:
     seeds = _Seeds(np.random.PCG64(0))
-    collector = Collector(maker.for_evaluation(_NUM_ENVS), info, seeds)
+    collector = Collector(maker.in_turn(_NUM_ENVS), info, seeds)
     plain = [maker.single() for _ in range(_NUM_ENVS)]
     draw, unpack = RandomActions(info), Unpacker(info)
     scale = ActionScaler(info, collector.envs.single_action_space.dtype)

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from rl_training.experiment.references import reference_to
+from rl_training.runtime.envs.boards import is_game
 from rl_training.runtime.envs.make import EnvFactory
 from rl_training.types import UserError
 
@@ -34,6 +35,11 @@ def parse_env(env: Env) -> tuple[dict[str, Any], EnvFactory | None]:
         own_limit = spec.max_episode_steps != registered.max_episode_steps
         limit = {"time_limit": spec.max_episode_steps} if own_limit else {}
         return {"env_id": spec.id, "env_kwargs": dict(spec.kwargs)} | limit, None
+    if is_game(env):
+        raise UserError(
+            f"env={env!s}: pass its id, such as 'pettingzoo/tictactoe_v3', or a function that makes it: training and "
+            "evaluation need several environments"
+        )
     if not callable(env):
         raise UserError(f"env={env!r}: must be a Gymnasium id, a function that makes an environment, or an environment")
     name = reference_to(env)

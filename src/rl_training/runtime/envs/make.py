@@ -24,6 +24,18 @@ from rl_training.experiment.references import is_reference, resolve_reference, u
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.envs.atari import AtariGames, OneAtariGame, is_atari, register_atari
+from rl_training.runtime.envs.boards import (
+    KNOWN_GAMES,
+    BoardEnv,
+    Game,
+    Player,
+    RandomPlayer,
+    SelfPlay,
+    Versus,
+    board_maker,
+    is_board,
+    is_game,
+)
 from rl_training.runtime.envs.lives import FrameStack
 from rl_training.runtime.envs.spaces import PackedObservation, describe_spaces, mask_size
 from rl_training.runtime.extras import extra_behind, missing
@@ -149,7 +161,11 @@ NATIVE: dict[str, Callable[..., VectorEnv[Any, Any, Any]]] = {
 
 
 class EnvMaker:
-    """Makes the environments of a run: for training (`vector`) and for evaluation (`for_evaluation`)."""
+    """Makes the environments of a run: for training (`vector`) and for evaluation (`for_evaluation`).
+
+    Games for two players are trained on by self-play, and evaluated against an opponent. `game_name` is the name of
+    the game, once one has been made.
+    """
 
     def __init__(self, settings: RunConfig, loop: LoopConfig, factory: EnvFactory | None = None) -> None:
         self.env_id = env_id = settings.env_id
@@ -158,10 +174,13 @@ class EnvMaker:
         self._threads = settings.threads
         self.loop = loop
         self.masked = False
-        self._made: list[weakref.ref[gym.Env[Any, Any]]] = []
+        self.game_name: str | None = None
+        self._made: list[weakref.ref[Any]] = []
         self._packed: PackedObservation | None = None
         self._obs_choices: tuple[int, int] | None = None
-        if factory is None and is_reference(env_id):
+        if factory is None and is_board(env_id):
+            factory = board_maker(env_id)
+        elif factory is None and is_reference(env_id):
             factory = resolve_reference(env_id, key="env_id")
             if not callable(factory):
                 raise UserError(f"env_id={env_id!r}: must name a function or class that makes an environment")
@@ -181,10 +200,10 @@ class EnvMaker:
         if problem is not None:
             raise UserError(f"env_kwargs={self.env_kwargs!r}: {self.env_id} cannot be called with them: {problem}")
 
-    def single(self) -> gym.Env[Any, Any]:
-        """One environment, with the wrappers that the config asks for."""
+    def single(self, seat: Callable[[Game], BoardEnv] = SelfPlay) -> gym.Env[Any, Any]:
+        """One environment, with the wrappers that the config asks for; `seat` makes it from a game for two players."""
         rebuilt = self.spec is not None and REBUILT_PER_EPISODE.match(self.spec.name)
-        env = RebuiltPerEpisode(self._base) if rebuilt else self._base()
+        env = RebuiltPerEpisode(self._base) if rebuilt else self._base(seat)
         space = env.observation_space
         if isinstance(space, gym.spaces.Discrete):
             self._obs_choices = (int(space.start), int(space.n))
@@ -199,10 +218,12 @@ class EnvMaker:
         self._packed = PackedObservation(env, self.env_id, masked=self.masked)
         return self._packed
 
-    def _base(self) -> gym.Env[Any, Any]:
+    def _base(self, seat: Callable[[Game], BoardEnv] = SelfPlay) -> gym.Env[Any, Any]:
         limit = self.loop.time_limit
         if self.factory is not None:
             env = self.factory(**self.env_kwargs)
+            if is_game(env):
+                return seat(self._checked_game(env))
             if not isinstance(env, gym.Env):
                 raise UserError(f"env_id={self.env_id!r}: it made a {type(env).__name__}, not a gymnasium.Env")
         elif is_atari(self.env_id):
@@ -210,6 +231,23 @@ class EnvMaker:
         else:
             return gym.make(self.env_id, max_episode_steps=limit, **self.env_kwargs)
         return env if limit is None else _limited(env, limit)
+
+    def game(self) -> Game:
+        """One game for two players, without an environment around it."""
+        assert self.factory is not None
+        return self._checked_game(self.factory(**self.env_kwargs))
+
+    def _checked_game(self, env: Any) -> Game:
+        if self.loop.frame_stack > 1:
+            raise UserError(
+                f"frame_stack={self.loop.frame_stack}: games for two players are not stacked, since observations "
+                "change sides"
+            )
+        game = Game(env, self.env_id, self.loop.time_limit)
+        if self.game_name is None:
+            game.rehearse(np.random.default_rng(0))
+            self.game_name = game.name
+        return game
 
     def vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         """The environments for training."""
@@ -231,16 +269,25 @@ class EnvMaker:
     def describe(self, envs: VectorEnv[Any, Any, Any]) -> SpaceInfo:
         """The spaces of the environments that this made."""
         info = describe_spaces(envs.single_observation_space, envs.single_action_space, self.env_id, self._packed)
-        return replace(info, obs_choices=self._obs_choices)
+        return replace(info, obs_choices=self._obs_choices, two_player=self.game_name is not None)
 
-    def for_evaluation(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
-        """The environments for evaluation: every episode has its own seed."""
-        return self._friendly(lambda: self._evaluation_envs(num_envs))
+    def for_evaluation(
+        self, num_envs: int, opponent: Callable[[], Player] = RandomPlayer, openings: int = 0
+    ) -> VectorEnv[Any, Any, Any]:
+        """The environments for evaluation: every episode has its own seed.
 
-    def _evaluation_envs(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
+        A game for two players is played against an opponent, after `openings` random moves.
+        """
+        return self.in_turn(num_envs, lambda game: Versus(game, opponent(), openings))
+
+    def in_turn(self, num_envs: int, seat: Callable[[Game], BoardEnv] = SelfPlay) -> VectorEnv[Any, Any, Any]:
+        """Environments in this process that are stepped one after the other, with a seed for every episode."""
+        return self._friendly(lambda: self._in_turn(num_envs, seat))
+
+    def _in_turn(self, num_envs: int, seat: Callable[[Game], BoardEnv]) -> VectorEnv[Any, Any, Any]:
         if self.makes_vectors:
             return self._made_vector(1)
-        return self._games(num_envs) if is_atari(self.env_id) else self._sync(num_envs)
+        return self._games(num_envs) if is_atari(self.env_id) else self._sync(num_envs, seat)
 
     def _vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         if self.makes_vectors:
@@ -282,16 +329,18 @@ class EnvMaker:
             return None
         return NATIVE.get(str(self.spec.vector_entry_point))
 
-    def _sync(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
-        envs = SyncVectorEnv([self.single] * num_envs, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+    def _sync(self, num_envs: int, seat: Callable[[Game], BoardEnv] = SelfPlay) -> VectorEnv[Any, Any, Any]:
+        make = partial(self.single, seat)
+        envs = SyncVectorEnv([make] * num_envs, copy=False, autoreset_mode=AutoresetMode.DISABLED)
         self._made = [made for made in self._made if made() is not None]
         for env in envs.envs:
-            if any(made() is env.unwrapped for made in self._made):
+            inner = _innermost(env)
+            if any(made() is inner for made in self._made):
                 raise UserError(
                     f"env_id={self.env_id!r}: its function returned the same environment twice; it must make a new one "
                     "at every call, since training and evaluation need several"
                 )
-            self._made.append(weakref.ref(env.unwrapped))
+            self._made.append(weakref.ref(inner))
         return envs
 
     def _friendly(self, make: Callable[[], VectorEnv[Any, Any, Any]]) -> VectorEnv[Any, Any, Any]:
@@ -305,6 +354,12 @@ class EnvMaker:
             if (self.env_kwargs or self.factory is None) and "argument" in str(error):
                 raise UserError(f"env_kwargs={self.env_kwargs!r}: {error}") from error
             raise
+
+
+def _innermost(env: gym.Env[Any, Any]) -> Any:
+    """The environment that a function made."""
+    inner = env.unwrapped
+    return inner.game.env if isinstance(inner, BoardEnv) else inner
 
 
 def _limited(env: gym.Env[Any, Any], steps: int) -> gym.Env[Any, Any]:
@@ -343,7 +398,7 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     try:
         spec = gym.spec(env_id)
     except gym.error.Error as error:
-        near = suggest(env_id, gym.registry)
+        near = suggest(env_id, [*gym.registry, *KNOWN_GAMES])
         words = near if near else f": {' '.join(str(error).split())}"
         if old_name is None:
             raise UserError(f"env_id={env_id!r}: unknown environment{words}") from None

@@ -40,6 +40,8 @@ def flat_mask(given: Any) -> Array:
 
 def allows_an_action(mask: Array, counts: Sequence[int]) -> bool:
     """Whether every choice of an action has at least one allowed option."""
+    if len(counts) == 1:  # splitting takes longer than packing the rest of an observation
+        return bool(mask.any())
     return all(factor.any() for factor in np.split(mask, np.cumsum(counts)[:-1]))
 
 
@@ -144,6 +146,18 @@ def describe_spaces(
         action_high=tuple(high),
         **seen,
     )
+
+
+def observations_in_words(info: SpaceInfo) -> str:
+    """What a policy must see."""
+    parts = [f"{part.name!r} {part.dtype} {part.shape}".removeprefix("'' ") for part in info.parts]
+    mask = f" with a mask of {info.mask_size} actions" if info.mask_size else ""
+    return (", ".join(parts) or f"{info.obs_dtype} {info.obs_shape}") + mask
+
+
+def actions_in_words(info: SpaceInfo) -> str:
+    """What a policy must return. The bounds do not matter, since actions are scaled to them."""
+    return f"{info.action_kind} of {info.action_size if info.continuous else list(info.action_counts)}"
 
 
 class ActionScaler:

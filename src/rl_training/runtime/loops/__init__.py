@@ -5,6 +5,7 @@ from __future__ import annotations
 LOOPS = {
     "on_policy": "rl_training.runtime.loops.on_policy:make",
     "off_policy": "rl_training.runtime.loops.off_policy:make",
+    "planning": "rl_training.runtime.loops.planning:make",
     "offline": "rl_training.runtime.loops.offline:make",
     "imitation": "rl_training.runtime.loops.imitation:make",
 }

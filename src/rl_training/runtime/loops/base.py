@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import gymnasium as gym
+
 from rl_training.data.chunks import ChunkedArray, Part
 from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.experiment.config import Config
 from rl_training.types import Metrics
 
 # Sets every scheduled hyperparameter to its value at a step.
@@ -36,6 +39,16 @@ class Loop(Protocol):
 
     def warnings(self, total_steps: int) -> list[str]:
         """What a run that ends at this step will never do, though its settings ask for it; one sentence each."""
+
+
+def known_time_limit(config: Config) -> int | None:
+    """The number of steps after which the environment truncates an episode, if it is known."""
+    if config.loop.time_limit is not None:
+        return config.loop.time_limit
+    try:
+        return gym.spec(config.run.env_id).max_episode_steps
+    except gym.error.Error:
+        return None
 
 
 class Latest:

@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from rl_training.algorithms.bc import BC
@@ -25,7 +24,7 @@ from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.references import is_reference, resolve_reference, unfitting_call
 from rl_training.ops.kernels.returns import running_returns_kernel
 from rl_training.runtime.actors.sources import Source
-from rl_training.runtime.loops.base import Latest, Refresh
+from rl_training.runtime.loops.base import Latest, Refresh, known_time_limit
 from rl_training.runtime.loops.off_policy import OffPolicyLoop
 from rl_training.runtime.rng import seeded
 from rl_training.types import Array, Metrics, SpaceInfo, UserError
@@ -236,7 +235,7 @@ def _read(config: Config, loop: DatasetConfig, name: str, info: SpaceInfo) -> Of
     answers: dict[str, Any] = {
         # Behaviour cloning does not use why an episode ended.
         "done_means": loop.done_means if isinstance(loop, TransitionsConfig) else "terminal",
-        "time_limit": _time_limit(config),
+        "time_limit": known_time_limit(config),
         # Imitation learning uses no rewards.
         "rewards_needed": isinstance(loop, OfflineLoopConfig) or loop.top_return_fraction < 1.0,
     }
@@ -252,16 +251,6 @@ def _read(config: Config, loop: DatasetConfig, name: str, info: SpaceInfo) -> Of
     if not isinstance(made, Mapping):
         raise UserError(f"{name!r}: it made a {type(made).__name__}, not an OfflineDataset or a mapping of arrays")
     return from_arrays(made, source={"path": name}, **answers)
-
-
-def _time_limit(config: Config) -> int | None:
-    """The number of steps after which the environment truncates an episode, if it is known."""
-    if config.loop.time_limit is not None:
-        return config.loop.time_limit
-    try:
-        return gym.spec(config.run.env_id).max_episode_steps
-    except gym.error.Error:
-        return None
 
 
 def _spaces(config: Config) -> SpaceInfo:

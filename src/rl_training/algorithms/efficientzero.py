@@ -1,0 +1,119 @@
+"""EfficientZero (Ye et al. 2021): MuZero that learns from less, by consistency, value prefixes and fresher targets.
+
+Every part is a switch over MuZero, so an ablation is a config. Of EfficientZero V2 (Wang et al. 2024) the values of old
+windows may be those of their search.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import nn
+
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, setting
+from rl_training.algorithms.muzero import MuZero, MuZeroConfig
+from rl_training.algorithms.parts.planning_policy import PlanningPolicy, PuctPlay
+from rl_training.algorithms.parts.unrolled import Extras, TrainedConsistency
+from rl_training.algorithms.planning import PlanningLoopConfig, PlanningModelConfig
+from rl_training.data.batches import Windows
+from rl_training.data.memory import Memory
+from rl_training.models.efficientzero import Augmentation, Consistency, ValuePrefixNetwork
+from rl_training.models.muzero import MuZeroNetwork
+from rl_training.types import Array, Capabilities, UserError
+
+
+class EfficientZeroModelConfig(PlanningModelConfig):
+    """MuZero's network; its rewards may be value prefixes."""
+
+    value_prefix: bool = setting(True, "Predict sums of rewards with an LSTM instead of single rewards.")
+    prefix_horizon: int = setting(
+        5, "Steps after which such a sum starts again.", ge=1, live_when={"value_prefix": True}, probe=1
+    )
+    prefix_size: int = setting(64, "Size of the LSTM.", ge=1, live_when={"value_prefix": True}, probe=8)
+    projection_size: int = setting(64, "Size of the projections that consistency compares.", ge=1, probe=8)
+
+
+class EfficientZeroConfig(MuZeroConfig):
+    """MuZero's loss, and the consistency of latents with what was really seen"""
+
+    consistency_coef: float = setting(2.0, "Weight of the consistency loss.", ge=0.0, probe=0.0)
+    horizon_age: int | None = setting(
+        None,
+        "Value targets use one reward less for every so many steps that a window is old; null: always n_step.",
+        ge=1,
+        probe=1,
+    )
+    search_value_age: int | None = setting(
+        None,
+        "Value targets of windows older than this are the values of their (latest) search; null: never.",
+        ge=0,
+        probe=0,
+    )
+    augment: bool = setting(
+        True, "Move images by a few pixels and change their intensity.", live_when={"observations": "image"}
+    )
+
+
+def efficientzero_targets(agent: MuZero, windows: Windows, memory: Memory) -> Array:
+    """Shorter returns where a window is old, since its actions are those of an old policy; or its search's values."""
+    cfg = agent.cfg
+    assert isinstance(cfg, EfficientZeroConfig)
+    age = memory.ages(windows.index[0])
+    n_step = np.full(len(windows), cfg.n_step, np.int64)
+    if cfg.horizon_age is not None:
+        n_step = np.clip(cfg.n_step - age // cfg.horizon_age, 1, cfg.n_step)
+    target = agent.returns(windows, n_step)
+    if cfg.search_value_age is not None:
+        searched = windows.real[: len(target)] & (age > cfg.search_value_age)
+        target = np.where(searched, windows.records["search_value"][: len(target)], target)
+    return target
+
+
+def efficientzero_policy(context: PolicyContext) -> PlanningPolicy:
+    """Build only the policy."""
+    model = context.model
+    assert isinstance(model, EfficientZeroModelConfig)
+    if not model.value_prefix:
+        return PlanningPolicy(context, PuctPlay())
+    size, horizon = model.prefix_size, model.prefix_horizon
+
+    def with_prefixes(body: MuZeroNetwork) -> MuZeroNetwork:
+        if not isinstance(getattr(body, "reward", None), nn.Linear):
+            raise UserError(
+                f"model={model.model!r}: value_prefix replaces the layer `reward`, which must be a torch.nn.Linear; "
+                "set value_prefix to false to keep the network as it is"
+            )
+        return ValuePrefixNetwork(body, hidden_size=size, horizon=horizon)
+
+    return PlanningPolicy(context, PuctPlay(), with_prefixes)
+
+
+def build_efficientzero(context: Context) -> MuZero:
+    """MuZero with everything that the settings switch on."""
+    cfg, model, policy = context.config, context.model, efficientzero_policy(context)
+    assert isinstance(cfg, EfficientZeroConfig)
+    assert isinstance(model, EfficientZeroModelConfig)
+    size, rng = model.projection_size, context.streams["batch"]
+    # Made even if its weight is 0, since a schedule may raise it.
+    module = Consistency(policy.network.latent_shape, projection_size=size, hidden_size=max(size // 2, 1))
+    augmentation = Augmentation(context.info) if cfg.augment and context.info.obs_kind != "vector" else None
+    extras = Extras(
+        TrainedConsistency(module.to(context.device)),
+        horizon=model.prefix_horizon if model.value_prefix else None,
+        augment=None if augmentation is None else lambda obs, rows: augmentation(obs, augmentation.draw(rows, rng)),
+    )
+    return MuZero(context, policy, extras, efficientzero_targets)
+
+
+SPEC = AlgorithmSpec(
+    name="efficientzero",
+    family="planning",
+    summary="EfficientZero: MuZero with consistency, value prefixes and fresher targets",
+    config=EfficientZeroConfig,
+    loop=PlanningLoopConfig,
+    model=EfficientZeroModelConfig,
+    policy=efficientzero_policy,
+    build=build_efficientzero,
+    capabilities=Capabilities(
+        observations=("vector", "image", "dict"), actions=("discrete", "continuous"), two_player=True
+    ),
+)

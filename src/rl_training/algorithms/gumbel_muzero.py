@@ -1,0 +1,60 @@
+"""Gumbel MuZero (Danihelka et al. 2022): a search that improves the policy with any number of simulations."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, setting
+from rl_training.algorithms.muzero import MuZero
+from rl_training.algorithms.parts.planning_policy import GumbelPlay, PlanningPolicy
+from rl_training.algorithms.planning import PlanningConfig, PlanningLoopConfig, PlanningModelConfig
+from rl_training.types import Capabilities
+
+
+class GumbelMuZeroConfig(PlanningConfig):
+    """MuZero's loss; the target policy is softmax(logits + sigma(completed q)) of a search by sequential halving"""
+
+    num_simulations: int = setting(16, "Simulations of every search.", ge=1, probe=3)
+    max_num_considered_actions: int = setting(
+        16, "Actions of the root that sequential halving starts with; the most likely ones after noise.", ge=1, probe=2
+    )
+    temperature: float = setting(
+        1.0, "How far the root's action follows the noise; 1 is the paper's action, 0 is greedy.", ge=0.0, report=True
+    )
+    temperature_mode: Literal["filter", "gumbel_scale"] = setting(
+        "filter",
+        "`filter`: the temperature chooses among actions that are no worse than a draw from the policy; "
+        "`gumbel_scale`: it scales the noise of the whole search.",
+        live_when={"temperature": 3.0},
+        probe="gumbel_scale",
+    )
+    c_visit: float = setting(50.0, "sigma(q) = (c_visit + most visits) c_scale q.", ge=0.0, probe=0.0)
+    c_scale: float = setting(0.1, "Weight of values against logits.", ge=0.0, probe=2.0)
+    rescale_values: bool = setting(True, "Scale the values of a node's actions to [0, 1] before they are weighed.")
+
+
+def gumbel_policy(context: PolicyContext) -> PlanningPolicy:
+    """Build only the policy."""
+    cfg = context.config
+    assert isinstance(cfg, GumbelMuZeroConfig)
+    return PlanningPolicy(context, GumbelPlay(cfg.temperature_mode))
+
+
+def build_gumbel_muzero(context: Context) -> MuZero:
+    """MuZero with another search."""
+    return MuZero(context, gumbel_policy(context))
+
+
+SPEC = AlgorithmSpec(
+    name="gumbel_muzero",
+    family="planning",
+    summary="Gumbel MuZero: policy improvement by search, with few simulations",
+    config=GumbelMuZeroConfig,
+    loop=PlanningLoopConfig,
+    model=PlanningModelConfig,
+    policy=gumbel_policy,
+    build=build_gumbel_muzero,
+    capabilities=Capabilities(
+        observations=("vector", "image", "dict"), actions=("discrete", "continuous"), two_player=True
+    ),
+)

@@ -1,0 +1,108 @@
+"""The settings of the planning family: algorithms that learn a model and search in it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import PositiveInt
+
+from rl_training.algorithms.base import ModelConfig, model_setting, setting
+from rl_training.algorithms.off_policy import MinibatchConfig, OffPolicyLoopConfig
+
+
+class PlanningLoopConfig(OffPolicyLoopConfig):
+    """Searched steps into the replay buffer, then the updates that are due for them."""
+
+    buffer_size: int = setting(100_000, "Capacity of the replay buffer.", ge=1, probe=4)
+    learning_starts: int = setting(1_000, "Steps of random actions before learning starts.", ge=0, probe=9)
+    train_every: int = setting(8, "Steps between two phases of learning.", aliases=["train_freq"], ge=1, probe=7)
+    updates_per_step: float = setting(
+        0.25, "Gradient updates per step of experience, whatever num_envs is.", gt=0.0, static=True, probe=0.75
+    )
+
+
+class PlanningModelConfig(ModelConfig):
+    """Representation, dynamics and prediction: MLPs on a latent vector, or residual convolutions for images."""
+
+    model: str = model_setting(probe="rl_training.testing:LinearMuZero")
+    hidden_sizes: tuple[PositiveInt, ...] = setting(
+        (64,), "Widths of the hidden layers of representation, dynamics and prediction.", probe=(8,)
+    )
+    activation: Literal["tanh", "relu", "silu", "elu"] = setting("relu", "Activation of hidden layers.", probe="tanh")
+    latent_size: int = setting(64, "Size of the latent state of MLPs.", ge=1, probe=5)
+    channels: int = setting(
+        32, "Channels of the residual convolutions on images.", ge=1, live_when={"observations": "image"}, probe=8
+    )
+    blocks: int = setting(1, "Residual blocks in each part.", ge=0, live_when={"observations": "image"}, probe=0)
+    value_bins: int = setting(51, "Points of the distribution that a value is.", ge=2, probe=11)
+    value_limit: float = setting(
+        500.0, "Largest value, either way, that the value head can represent.", gt=0.0, static=True, probe=10.0
+    )
+    reward_bins: int = setting(21, "Points of the distribution that a reward is.", ge=2, probe=11)
+    reward_limit: float = setting(
+        20.0, "Largest reward, either way, that the reward head can represent.", gt=0.0, static=True, probe=1.0
+    )
+
+
+class PlanningConfig(MinibatchConfig):
+    """Hyperparameters of all algorithms that plan with a learned model."""
+
+    learning_rate: float = setting(1e-3, "Step size of the optimiser.", ge=0.0, report=True)
+    batch_size: int = setting(128, "Windows in a minibatch.", ge=1, probe=5)
+    gamma: float = setting(0.997, "Discount factor.", ge=0.0, le=1.0, probe=0.5)
+    num_simulations: int = setting(25, "Simulations of every search.", ge=1, probe=3)
+    unroll_steps: int = setting(5, "Steps that the model is unrolled for in an update.", ge=1, probe=1)
+    n_step: int = setting(5, "Rewards in a value target before it bootstraps.", ge=1, probe=2)
+    value_coef: float = setting(0.25, "Weight of the value loss.", ge=0.0)
+    reward_coef: float = setting(1.0, "Weight of the reward loss.", ge=0.0)
+    policy_coef: float = setting(1.0, "Weight of the policy loss.", ge=0.0)
+    ent_coef: float = setting(
+        0.0, "Weight of the policy's entropy.", aliases=["entropy_coef"], ge=0.0, report=True, probe=0.5
+    )
+    max_grad_norm: float = setting(10.0, "Gradients are scaled down to this norm.", gt=0.0, probe=1e-3)
+    target_update_interval: int = setting(100, "Updates between two copies to the target network.", ge=1, probe=1)
+    temperature_moves: int | None = setting(
+        None, "From this move of an episode on the temperature is 0; null: it is the same for all moves.", ge=0, probe=1
+    )
+    prioritized: bool = setting(False, "Draw windows by the error of their first value instead of uniformly.")
+    per_alpha: float = setting(
+        0.6, "Exponent of the priorities; 0 is uniform.", ge=0.0, le=1.0, live_when={"prioritized": True}, probe=0.1
+    )
+    per_beta: float = setting(
+        0.4, "Exponent of the importance weights.", ge=0.0, le=1.0, live_when={"prioritized": True}, probe=1.0
+    )
+    reanalyze_ratio: float = setting(
+        0.0,
+        "Share of each minibatch whose targets are searched again, with the target network; written back.",
+        ge=0.0,
+        le=1.0,
+        static=True,
+        probe=1.0,
+    )
+    sampled_actions: int = setting(
+        16,
+        "Sampled actions of a search's root (continuous actions).",
+        ge=2,
+        live_when={"actions": "continuous"},
+        probe=4,
+    )
+    interior_actions: int = setting(
+        4, "Sampled actions of the other nodes.", ge=1, live_when={"actions": "continuous"}, probe=2
+    )
+    wide_share: float = setting(
+        0.5,
+        "Share of the sampled actions that come from a wider policy.",
+        ge=0.0,
+        le=1.0,
+        static=True,
+        live_when={"actions": "continuous"},
+        probe=0.0,
+    )
+    wide_scale: float = setting(
+        3.0,
+        "How many times wider its deviation is.",
+        ge=1.0,
+        static=True,
+        live_when={"actions": "continuous"},
+        probe=1.0,
+    )

@@ -1,0 +1,161 @@
+"""A game against a policy in the terminal: the board as text, and the moves of a person."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_training.algorithms.base import Policy
+from rl_training.data.replay_files import read_info
+from rl_training.experiment.config import Config, load_config
+from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, fitting_policy, read_checkpoint
+from rl_training.runtime.envs.boards import Game
+from rl_training.runtime.envs.make import EnvMaker
+from rl_training.runtime.evaluate import Score
+from rl_training.runtime.opponents import PolicyPlayer
+from rl_training.runtime.rng import seeded
+from rl_training.runtime.train import policy_for
+from rl_training.types import Array, UserError
+
+_MARKS = "XO"
+_WIDTH = 100
+
+
+def open_game(path: str | Path, *, which: str = "latest", device: str = "auto") -> tuple[Game, Policy]:
+    """The game that a run was trained on, and its policy."""
+    found = find_checkpoint(path, which)
+    checkpoint = read_checkpoint(found, policy_only=True)
+    info = read_info(checkpoint.meta["spaces"])
+    config = load_config(checkpoint.meta["config"], device=device)
+    if not info.two_player:
+        raise UserError(f"{str(path)!r}: was trained on {config.run.env_id}, which is no game for two players")
+    policy = policy_for(config, info)
+    policy.load_policy_state(fitting_policy(checkpoint.policy, policy, found))
+    return _drawable_game(config), policy
+
+
+def _drawable_game(config: Config) -> Game:
+    game = EnvMaker(config.run, config.loop).game()
+    modes = getattr(game.env, "metadata", {}).get("render_modes", ())
+    if game.name in _DRAWINGS or "ansi" not in modes:
+        return game
+    game.close()
+    shown = config.run.model_copy(update={"env_kwargs": config.run.env_kwargs | {"render_mode": "ansi"}})
+    return EnvMaker(shown, config.loop).game()
+
+
+class Table:
+    """Games between a person and a policy.
+
+    `ask` shows a question and returns the line that was typed, or None at the end of the input; `say` shows a text.
+    """
+
+    def __init__(
+        self, game: Game, policy: Policy, *, ask: Callable[[str], str | None], say: Callable[[str], Any], seed: int = 0
+    ) -> None:
+        self.game = game
+        self.player = PolicyPlayer(policy)
+        self.results: list[float] = []
+        self._ask, self._say = ask, say
+        self._rng = np.random.Generator(np.random.PCG64(seeded(seed, "play")))
+        # Moves are shown as numbers: from 1 where the board shows them, else as PettingZoo numbers them.
+        self._offset = 1 if game.name in _DRAWINGS else 0
+
+    def play(self, side: str) -> None:
+        """Play until the person leaves; `side` is the person's: first, second or alternate."""
+        try:
+            while True:
+                person = len(self.results) % 2 if side == "alternate" else ("first", "second").index(side)
+                if not self._play_one(person):
+                    break
+                again = self._ask("another game? (y/n) ")
+                if again is None or again.lower() not in ("y", "yes"):
+                    break
+            self._say(f"you: {Score.of(self.results)}")
+        finally:
+            self.game.close()
+
+    def _play_one(self, person: int) -> bool:
+        """Play a game; returns whether it was played to its end."""
+        game, total = self.game, 0.0
+        game.reset(int(self._rng.integers(2**31 - 1)))
+        self.player.begin()
+        self._say(f"You are {_MARKS[person]} and move {('first', 'second')[person]}. Type the number of a move, or q.")
+        while not game.over:
+            if game.turn == person:
+                self._say(draw(game))
+                move = self._read_move()
+                if move is None:
+                    self._say("The game is not finished.")
+                    return False
+                total += game.move(move)
+            else:
+                move = self.player.choose(game, self._rng)
+                self._say(f"{_MARKS[1 - person]} plays {move + self._offset}")
+                total -= game.move(move)
+        self._say(draw(game))
+        self.results.append(total)
+        self._say("You won." if total > 0 else "You lost." if total < 0 else "A draw.")
+        return True
+
+    def _read_move(self) -> int | None:
+        """The move that the person types, or None if the person leaves."""
+        allowed = {str(move + self._offset): move for move in self.game.allowed()}
+        listed = ", ".join(allowed)
+        while True:
+            typed = self._ask(textwrap.fill(f"your move ({listed}): ", _WIDTH, drop_whitespace=False))
+            if typed is None:
+                self._say("")  # the question had no line end
+                return None
+            if typed.lower() in ("q", "quit"):
+                return None
+            if typed in allowed:
+                return allowed[typed]
+            self._say(f"{typed!r} is not an allowed move: type one of the numbers, or q to leave")
+
+
+def draw(game: Game) -> str:
+    """The position as text."""
+    drawing = _DRAWINGS.get(game.name)
+    if drawing is not None:
+        return drawing(_cells(game))
+    if getattr(game.env, "render_mode", None) == "ansi":
+        return str(game.env.render())
+    return _planes(game.look()[0])
+
+
+def _cells(game: Game) -> Array:
+    """The marks of both players, X moving first, and spaces."""
+    obs = game.look(0)[0]
+    return np.where(obs[..., 0] == 1, _MARKS[0], np.where(obs[..., 1] == 1, _MARKS[1], " "))
+
+
+def _draw_tictactoe(cells: Array) -> str:
+    """A free cell shows the number of the move that takes it."""
+    shown = [mark if mark != " " else str(number) for number, mark in enumerate(cells.ravel(), start=1)]
+    rows = [f" {' | '.join(shown[start : start + 3])}" for start in (0, 3, 6)]
+    return "\n---+---+---\n".join(rows)
+
+
+def _draw_connect_four(cells: Array) -> str:
+    rows = [" ".join("." if mark == " " else mark for mark in row) for row in cells]
+    return "\n".join([*rows, " ".join(str(column + 1) for column in range(cells.shape[1]))])
+
+
+def _planes(obs: Array) -> str:
+    """An observation of any game: its planes one below the other, the last axis counting them."""
+    if obs.ndim < 3:
+        return str(obs)
+    planes = [obs[..., plane].astype(np.int64) for plane in range(obs.shape[-1])]
+    shown = [f"plane {number}\n{plane}" for number, plane in enumerate(planes) if plane.any()]
+    return "\n".join(shown) or "all planes are empty"
+
+
+_DRAWINGS: dict[str, Callable[[Array], str]] = {
+    "tictactoe_v3": _draw_tictactoe,
+    "connect_four_v3": _draw_connect_four,
+}
