@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rl_training.experiment.config import Config
 
 # Metrics that differ between two equal runs, and the length of a log that holds them.
-WALL_CLOCK = ("seconds", "steps_per_second", "metrics_length")
+WALL_CLOCK = ("seconds", "steps_per_second", "simulations_per_second", "metrics_length")
 # Beyond these loop steps the metrics are one hash: a preset has thousands of steps.
 _LISTED_STEPS = 50
 _EVAL_EPISODES, _PRESET_EPISODES = 2, 5

@@ -385,7 +385,8 @@ def test_state_dependent_noise_is_held_and_drawn_as_asked() -> None:
         carry = act.carry
         actions.append(act.action)
         params = algorithm.policy.acting.outputs(algorithm.observer.scaled(obs))[0]
-        exact = algorithm.distribution.log_prob(torch.from_numpy(params), torch.from_numpy(act.action)).numpy()
+        action = torch.from_numpy(algorithm.policy.to_network(act.action))
+        exact = algorithm.distribution.log_prob(torch.from_numpy(params), action).numpy()
         np.testing.assert_allclose(act.records["log_prob"], exact, rtol=1e-4, atol=1e-5)
     run.close()
     for i, j, same in ((0, 1, True), (1, 2, True), (2, 3, False), (3, 4, True), (4, 5, True)):
@@ -399,7 +400,7 @@ def test_the_noise_of_many_draws_has_the_stated_deviation() -> None:
     algorithm: Any = run.algorithm
     obs = np.tile(run.source.collector.obs[:1], (2000, 1))  # type: ignore[attr-defined]
     params = algorithm.policy.acting.outputs(algorithm.observer.scaled(obs))[0]
-    action = chosen(algorithm, obs).action
+    action = algorithm.policy.to_network(chosen(algorithm, obs).action)
     run.close()
     noise = (action - params[:, :2]) / np.exp(params[:, 2:])
     assert np.abs(noise.mean(axis=0)).max() < 0.08

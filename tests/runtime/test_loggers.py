@@ -106,7 +106,7 @@ def test_tensorboard_gets_every_metric_of_every_row(tmp_path: Path) -> None:
     found = scalars(result.run_dir)
     assert len(found["policy_loss"]) >= 8
     assert len(found["eval_return_mean"]) >= 3
-    assert set(WALL_CLOCK) < set(found)
+    assert {"seconds", "steps_per_second"} < set(found)
     assert without_timings(found) == logged(result.run_dir)
 
 
