@@ -297,7 +297,6 @@ def test_missing_noise_and_spread_are_refused() -> None:
         Searcher(Puct(), 4, 4)(mlp(), plain, noise=noise)
 
 
-@pytest.mark.xfail(strict=True, reason="nothing compares the policy's size with the searcher's actions")
 def test_a_model_of_fewer_actions_is_refused() -> None:
     roots = Roots(np.zeros((1, 8)), np.zeros((1, 4)), np.zeros(1))
     with pytest.raises(ValueError, match="actions"):

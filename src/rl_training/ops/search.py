@@ -212,6 +212,8 @@ class Searcher:
             numbers = self._packing(model, noise, (len(start.value), self.simulations + 1, self._rule.interior))
             if (model.latent, model.action_size) != (start.embedding.shape[1], self.action_size):
                 raise ValueError(f"the model has latents of {model.latent} and actions of size {model.action_size}")
+            if not self.action_size and model.layers[-2, 1] != self.actions:
+                raise ValueError(f"the model has {model.layers[-2, 1]} actions, the search {self.actions}")
             fused_search(self._tree, self._rule, numbers, len(start.value))
         else:
             if noise is not None:
