@@ -32,6 +32,7 @@ class Draws:
         self.left = list(arrays)
 
     def _next(self, shape: Any) -> np.ndarray:
+        assert self.left, f"a draw of shape {tuple(shape)}, where none was prepared"
         array = np.asarray(self.left.pop(0))
         assert array.shape == tuple(shape), f"a draw of shape {tuple(shape)}, where {array.shape} was prepared"
         return array
@@ -53,6 +54,14 @@ class Draws:
 def peer_draws(*arrays: Any) -> Iterator[None]:
     """The random numbers of torch are these, in the order in which the peer asks for them. All must be used."""
     draws = Draws(*arrays)
+    with torch_draws(draws):
+        yield
+    assert not draws.left, f"{len(draws.left)} prepared draws were not used"
+
+
+@contextmanager
+def torch_draws(draws: Draws) -> Iterator[None]:
+    """The normal and uniform numbers of torch are those of a given stream."""
 
     def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
         return tensor.copy_(mean + std * draws.tensor(tensor.shape))
@@ -64,7 +73,6 @@ def peer_draws(*arrays: Any) -> Iterator[None]:
         mock.patch("torch.randn", lambda *shape, **_: draws.tensor(shape[0] if len(shape) == 1 else shape)),
     ):
         yield
-    assert not draws.left, f"{len(draws.left)} prepared draws were not used"
 
 
 def normal(seed: int, *shape: int) -> np.ndarray:

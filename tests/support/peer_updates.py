@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from conformance import CONTINUOUS, agent
 from peer_data import ACTIONS, RATE, ROWS, Draws, batch_of, normal, peer_draws
@@ -62,9 +63,14 @@ def compare_updates(
     return sides.difference()
 
 
+def modules_of(ours: Any) -> dict[str, torch.nn.Module]:
+    """The trained networks of an algorithm that learns from batches, and its target networks."""
+    slow = {f"slow {name}": follower.module for name, follower in ours.followers.items()}
+    return {name: learner.module for name, learner in ours.learners.items()} | slow
+
+
 def _replay_sides(ours: Any, peer: Mapping[str, Group]) -> Sides:
-    modules = {name: learner.module for name, learner in ours.learners.items()}
-    modules |= {f"slow {name}": follower.module for name, follower in ours.followers.items()}
+    modules = modules_of(ours)
     assert modules.keys() == peer.keys()
     sides = Sides(modules, peer)
     for name, learner in ours.learners.items():

@@ -92,15 +92,11 @@ class Difference:
 
 
 @dataclass
-class Sides:
-    """Our learner and its peer: modules of ours by name, and the weights of the peer that correspond to them.
-
-    The gradients of every optimiser step are recorded, and what `note_ours` and `note_peer` are given.
-    """
+class Twins:
+    """Modules of ours by name, and the weights of the peer that correspond to them. Ours begin as the peer's."""
 
     ours: Mapping[str, torch.nn.Module]
     peer: Mapping[str, Group]
-    steps: dict[str, tuple[list[Tensors], list[Tensors]]] = field(default_factory=dict)
     start: dict[str, Tensors] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -113,6 +109,32 @@ class Sides:
                 for key, parameter in own.items():
                     parameter.copy_(given[key])
             self.start[name] = {key: parameter.detach().clone() for key, parameter in own.items()}
+
+    def apart(self, name: str) -> float:
+        """How far the weights of one module are from the peer's."""
+        return _distance(self._now(name), self.peer[name].translate(self.peer[name].tensors()))
+
+    def moved(self, name: str) -> float:
+        """How far they are from where they began."""
+        return _distance(self._now(name), self.start[name])
+
+    def _now(self, name: str) -> Tensors:
+        return {key: parameter.detach() for key, parameter in self.ours[name].named_parameters()}
+
+
+@dataclass
+class Sides(Twins):
+    """Our learner and its peer in double precision.
+
+    The gradients of every optimiser step are recorded, and what `note_ours` and `note_peer` are given.
+    """
+
+    steps: dict[str, tuple[list[Tensors], list[Tensors]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, group in self.peer.items():
+            assert all(tensor.dtype == torch.float64 for tensor in self.start[name].values())
             if group.optimizer is not None:
                 group.optimizer.register_step_pre_hook(lambda *_, name=name: self._note_peer_gradient(name))
 
@@ -148,9 +170,7 @@ class Sides:
             steepest = max([steepest, *(float(slope.abs().max()) for own in ours for slope in own.values())])
         for name, group in self.peer.items():
             assert group.optimizer is None or name in self.steps, f"{name}: was not trained"
-            now = {key: parameter.detach() for key, parameter in self.ours[name].named_parameters()}
-            weight = max(weight, _distance(now, group.translate(group.tensors())))
-            movement = max(movement, _distance(now, self.start[name]))
+            weight, movement = max(weight, self.apart(name)), max(movement, self.moved(name))
         return Difference(gradient, weight, steepest, movement)
 
 
@@ -164,13 +184,18 @@ def _gradient(tensor: Tensor) -> Tensor:
 
 def _distance(one: Tensors, other: Tensors) -> float:
     assert one.keys() == other.keys()
-    assert all(one[key].dtype == other[key].dtype == torch.float64 for key in one)
+    assert all(one[key].dtype == other[key].dtype for key in one)
     apart = torch.stack([(one[key] - other[key].detach()).abs().max() for key in one])
     assert apart.isfinite().all()
     return float(apart.max())
 
 
 # How one side is changed
+
+
+def always(name: str) -> bool:
+    """Every deviation is applied."""
+    return True
 
 
 # Why a factor of a loss may stay.

@@ -15,18 +15,19 @@ import torch
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from sb3_contrib.common.utils import conjugate_gradient_solver
 from stable_baselines3.common.distributions import kl_divergence
+from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from conformance import CONTINUOUS, DISCRETE, algorithm
 from peer_data import GAMMA, RATE, Draws
 from peer_networks import hidden_layers, named, renamed
 from peer_updates import OURS
-from peers import ADAM, Applied, Difference, Group, Pair, Sides, doubled, scale_gradients, when
+from peers import ADAM, Applied, Difference, Group, Pair, Sides, always, doubled, scale_gradients, when
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm
 from rl_training.data.rollout import Rollout
 from rl_training.ops.trust_region import conjugate_gradient
 from rl_training.types import Array, SpaceInfo, Step
-from sb3_pairs import CONTRIB, SB3, peer_of
+from sb3_pairs import CONTRIB, SB3, Peer, peer_of, spaces
 
 STEPS, ENVS, CORE = 8, 2, 5
 ROLLOUT: dict[str, Any] = {"learning_rate": RATE, "gamma": GAMMA, "gae_lambda": 0.8}
@@ -37,6 +38,12 @@ MLPS = {
     "value_head": "value_net",
     "log_std": "log_std",
 }
+
+
+def on_policy_peer(kind: Any, envs: VecEnv, names: Mapping[str, str] = MLPS, **settings: Any) -> Peer:
+    """`names` are those of layers, ours to the peer's."""
+    peer = peer_of(kind, envs, **settings)
+    return peer, {"network": Group(named(peer.policy), renamed(names), peer.policy.optimizer)}
 
 
 @dataclass(frozen=True)
@@ -58,12 +65,11 @@ def learners_of(
     ours_only: Mapping[str, Any] | None = None,
     peer_only: Mapping[str, Any] | None = None,
 ) -> Learners:
-    """Both sides with shared settings and those of one side only; `names` are those of layers, ours to the peer's."""
+    """Both sides with shared settings and those of one side only."""
     shared = ROLLOUT | dict(settings)
-    peer = peer_of(kind, info, num_envs=ENVS, n_steps=STEPS, **shared, **(peer_only or {}))
+    peer, networks = on_policy_peer(kind, spaces(info, ENVS), names, n_steps=STEPS, **shared, **(peer_only or {}))
     ours = algorithm(algo, info, num_envs=ENVS, **(OURS | shared), **(ours_only or {}))
-    group = Group(named(peer.policy), renamed(names), peer.policy.optimizer)
-    sides = Sides({"network": ours.network}, {"network": group})
+    sides = Sides({"network": ours.network}, networks)
     sides.watch("network", ours.optimizer)
     return Learners(ours, peer, sides)
 
@@ -120,14 +126,16 @@ def fill(peer: Any, rollout: Rollout, successors: Successors = plain_successors)
     buffer.compute_returns_and_advantage(torch.from_numpy(value[:ENVS]), rollout.done[-1])
 
 
+def env_by_env(order: Array, num_envs: int) -> Array:
+    """An order of the steps of a rollout as the peer numbers them: ours are numbered row by row."""
+    return (order % num_envs) * (len(order) // num_envs) + order // num_envs
+
+
 @contextmanager
 def shuffled(ours: Any, orders: Sequence[Array], *, first: Sequence[Array] = ()) -> Iterator[None]:
-    """Both sides shuffle in the same way; the peer shuffles `first` too.
-
-    Ours numbers the steps row by row, the peer environment by environment.
-    """
+    """Both sides shuffle in the same way; the peer shuffles `first` too."""
     ours.batch_rng = Draws(*orders)
-    theirs = Draws(*((order % ENVS) * STEPS + order // ENVS for order in (*first, *orders)))
+    theirs = Draws(*(env_by_env(order, ENVS) for order in (*first, *orders)))
     with mock.patch("numpy.random.permutation", theirs.permutation):
         yield
     assert not theirs.left
@@ -213,21 +221,30 @@ def natural_gradients(sides: Sides) -> Iterator[None]:
         yield
 
 
-def trpo(applied: Applied) -> Difference:
-    """One policy step and two passes of the critic. The line search shortens the step."""
+@contextmanager
+def same_trust_region(peer: Any, applied: Applied = always) -> Iterator[None]:
+    """The peer's TRPO with the trust region and the critic's loss of ours."""
 
     def kl(new: Any, old: Any) -> Tensor:
         found: Tensor = kl_divergence(old, new) if applied("direction") else kl_divergence(new, old)
         return found.sum(dim=-1) if applied("dimensions") else found
 
-    settings = {"n_critic_updates": 2, "batch_size": 8, "target_kl": 2.0, "cg_max_steps": 5}
-    both = learners_of("trpo", sb3_contrib.TRPO, CONTINUOUS, settings)
     if applied("half"):
-        scale_gradients((tensor for name, tensor in both.peer.policy.named_parameters() if "value" in name), 0.5)
+        scale_gradients((tensor for name, tensor in peer.policy.named_parameters() if "value" in name), 0.5)
     with (
-        natural_gradients(both.sides),
         when(applied("start"), mock.patch("torch.randn_like", torch.zeros_like)),
         mock.patch("sb3_contrib.trpo.trpo.kl_divergence", kl),
+    ):
+        yield
+
+
+def trpo(applied: Applied) -> Difference:
+    """One policy step and two passes of the critic. The line search shortens the step."""
+    settings = {"n_critic_updates": 2, "batch_size": 8, "target_kl": 2.0, "cg_max_steps": 5}
+    both = learners_of("trpo", sb3_contrib.TRPO, CONTINUOUS, settings)
+    with (
+        natural_gradients(both.sides),
+        same_trust_region(both.peer, applied),
         shuffled(both.ours, orders(2), first=[np.arange(STEPS * ENVS)]),
     ):
         seen = learned(both, CONTINUOUS)
@@ -256,9 +273,15 @@ def recurrent_successors(peer: Any, rollout: Rollout) -> Tensor:
     return torch.cat(found)
 
 
+def recurrent_layers(cores: Mapping[str, str]) -> dict[str, str]:
+    return {f"heads.{own}": other for own, other in MLPS.items() if own != "log_std"} | dict(cores)
+
+
+CORES = {"cores.0": "lstm_actor", "cores.1": "lstm_critic"}
+
+
 def recurrent_ppo(applied: Applied) -> Difference:
-    cores = {"cores.0": "lstm_actor", "cores.1": "lstm_critic"}
-    return recurrent(cores, nullcontext)
+    return recurrent(CORES, nullcontext)
 
 
 def shared_recurrent_ppo(applied: Applied) -> Difference:
@@ -284,7 +307,7 @@ def recurrent(cores: dict[str, str], change: Callable[[Any], AbstractContextMana
         sb3_contrib.RecurrentPPO,
         DISCRETE,
         settings,
-        names={f"heads.{own}": other for own, other in MLPS.items() if own != "log_std"} | cores,
+        names=recurrent_layers(cores),
         ours_only={"rnn_hidden_size": CORE, "shared_core": shared},
         peer_only={"policy": "MlpLstmPolicy", "policy_kwargs": core},
     )

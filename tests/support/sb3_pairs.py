@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,17 +13,22 @@ import numpy as np
 import sb3_contrib
 import stable_baselines3 as sb3
 import torch
+from stable_baselines3.common.distributions import DiagGaussianDistribution
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from torch import Tensor
 
 from conformance import CONTINUOUS, DISCRETE, boxed
 from peer_data import ACTIONS, GAMMA, RATE, ROWS, TAU, batch_of, column, normal, steps_of
 from peer_networks import OBSERVATIONS, SIZES, logarithm, mlp, named, renamed, stacked, two_headed, with_target
 from peer_updates import Given, compare_updates, replay_learner, with_smoothing, without_noise
-from peers import ADAM, Applied, Difference, Group, Pair, scale_gradients
+from peers import ADAM, Applied, Difference, Group, Pair, always, scale_gradients
 from rl_training.data.batches import Between, Transitions
 from rl_training.types import SpaceInfo
 
+# An agent of the peer, and its networks.
+Peer = tuple[Any, dict[str, Group]]
 SB3, CONTRIB = "Stable-Baselines3", "sb3-contrib"
 COMMON: dict[str, Any] = {"learning_rate": RATE, "gamma": GAMMA, "tau": TAU}
 
@@ -35,11 +41,15 @@ class Spaces(gym.Env[np.ndarray, Any]):
         self.action_space = boxed(info.action_size, 1.0) if info.continuous else gym.spaces.Discrete(info.action_size)
 
 
-def peer_of(kind: Any, info: SpaceInfo, policy: str = "MlpPolicy", num_envs: int = 1, **settings: Any) -> Any:
+def spaces(info: SpaceInfo, num_envs: int = 1) -> VecEnv:
+    """Environments that are never stepped."""
+    return DummyVecEnv([lambda: Spaces(info)] * num_envs)
+
+
+def peer_of(kind: Any, envs: VecEnv, policy: str = "MlpPolicy", **settings: Any) -> Any:
     """An agent of the peer, with networks of the same shape as ours, that logs nothing."""
     networks = {"net_arch": list(SIZES)} | settings.pop("policy_kwargs", {})
-    env = sb3.common.vec_env.DummyVecEnv([lambda: Spaces(info)] * num_envs)
-    made = kind(policy, env, policy_kwargs=networks, device="cpu", seed=0, **settings)
+    made = kind(policy, envs, policy_kwargs=networks, device="cpu", seed=0, **settings)
     made.set_logger(Logger(folder=None, output_formats=[]))
     return made
 
@@ -71,12 +81,16 @@ def critics(peer: Any, count: int) -> dict[str, Group]:
 # Values of discrete actions
 
 
+def dqn_peer(envs: VecEnv, **settings: Any) -> Peer:
+    peer = peer_of(sb3.DQN, envs, **settings)
+    layers = renamed(sequential("q_net", "layers."))
+    return peer, with_target("network", peer.q_net, peer.q_net_target, layers, peer.policy.optimizer)
+
+
 def dqn(applied: Applied) -> Difference:
     settings = COMMON | {"max_grad_norm": 0.5, "target_update_interval": 2}
-    peer = peer_of(sb3.DQN, DISCRETE, **settings)
+    peer, networks = dqn_peer(spaces(DISCRETE), **settings)
     ours = replay_learner("dqn", DISCRETE, double_q=False, **settings)
-    layers = renamed(sequential("q_net", "layers."))
-    networks = with_target("network", peer.q_net, peer.q_net_target, layers, peer.policy.optimizer)
 
     def update_peer(batch: Transitions) -> None:
         replayed(peer, batch)
@@ -88,40 +102,70 @@ def dqn(applied: Applied) -> Difference:
 # Deterministic actors
 
 
-def deterministic(algo: str, kind: Any, applied: Applied, critic_count: int, **settings: Any) -> Difference:
-    peer = peer_of(kind, CONTINUOUS, **COMMON, **settings)
-    ours = replay_learner(algo, CONTINUOUS, activation="relu", **COMMON, **settings)
+SMOOTHING: dict[str, Any] = {"policy_delay": 2, "target_policy_noise": 0.4, "target_noise_clip": 0.5}
+
+
+def deterministic_peer(kind: Any, envs: VecEnv, applied: Applied = always, **settings: Any) -> Peer:
+    peer = peer_of(kind, envs, **settings)
     actor = with_target("actor", peer.actor, peer.actor_target, renamed(sequential("mu")), peer.actor.optimizer)
     if applied("half"):
         scale_gradients(peer.critic.parameters(), 0.5)
-    return compare_updates(ours, actor | critics(peer, critic_count), with_smoothing(4), partial(replayed, peer))
+    return peer, actor | critics(peer, peer.critic.n_critics)
+
+
+def deterministic(algo: str, kind: Any, applied: Applied, **settings: Any) -> Difference:
+    peer, networks = deterministic_peer(kind, spaces(CONTINUOUS), applied, **COMMON, **settings)
+    ours = replay_learner(algo, CONTINUOUS, activation="relu", **COMMON, **settings)
+    return compare_updates(ours, networks, with_smoothing(4), partial(replayed, peer))
 
 
 def ddpg(applied: Applied) -> Difference:
-    return deterministic("ddpg", sb3.DDPG, applied, critic_count=1)
+    return deterministic("ddpg", sb3.DDPG, applied)
 
 
 def td3(applied: Applied) -> Difference:
-    smoothing = {"policy_delay": 2, "target_policy_noise": 0.4, "target_noise_clip": 0.5}
-    return deterministic("td3", sb3.TD3, applied, critic_count=2, **smoothing)
+    return deterministic("td3", sb3.TD3, applied, **SMOOTHING)
 
 
 # Soft actors
 
 
-def soft(algo: str, kind: Any, applied: Applied, ours_only: Any = None, **peer_only: Any) -> Difference:
-    """Four updates with a learned entropy coefficient."""
-    settings = COMMON | {"ent_coef": "auto_0.5"}
-    peer = peer_of(kind, CONTINUOUS, **settings, **peer_only)
-    ours = replay_learner(algo, CONTINUOUS, **settings, **(ours_only or {}))
+# The peer's fractions are float32: with a power of two, they are exact.
+QUANTILES = {"n_quantiles": 8, "n_critics": 2}
+OUR_QUANTILES: dict[str, Any] = QUANTILES | {"top_quantiles_to_drop": 2}
+PEER_QUANTILES: dict[str, Any] = {"top_quantiles_to_drop_per_net": 2, "policy_kwargs": QUANTILES}
+
+
+def exact_density(squashed: Any) -> None:
+    """Let a distribution of the peer compute log(1 - tanh(x)^2) as -2 log cosh(x), which also holds in float32."""
+
+    def log_prob(actions: Tensor, gaussian_actions: Tensor) -> Tensor:
+        log_cosh = torch.logaddexp(gaussian_actions, -gaussian_actions) - math.log(2.0)
+        found: Tensor = DiagGaussianDistribution.log_prob(squashed, gaussian_actions)
+        return found + 2.0 * log_cosh.sum(dim=1)
+
+    squashed.log_prob = log_prob
+
+
+def soft_peer(kind: Any, envs: VecEnv, applied: Applied = always, **settings: Any) -> Peer:
+    """With a learned entropy coefficient."""
+    peer = peer_of(kind, envs, **settings)
     networks = {
         "actor": Group(named(peer.actor), two_headed("latent_pi", "mu", "log_std"), peer.actor.optimizer),
         "ent_coef": logarithm(peer.log_ent_coef, peer.ent_coef_optimizer),
     }
     if applied("epsilon"):
-        peer.actor.action_dist.epsilon = 0.0
-    if algo == "tqc" and applied("sum"):
+        exact_density(peer.actor.action_dist)
+    if kind is sb3_contrib.TQC and applied("sum"):
         scale_gradients(peer.critic.parameters(), 2.0)
+    return peer, networks | critics(peer, 2)
+
+
+def soft(algo: str, kind: Any, applied: Applied, ours_only: Any = None, **peer_only: Any) -> Difference:
+    """Four updates."""
+    settings = COMMON | {"ent_coef": "auto_0.5"}
+    peer, networks = soft_peer(kind, spaces(CONTINUOUS), applied, **settings, **peer_only)
+    ours = replay_learner(algo, CONTINUOUS, **settings, **(ours_only or {}))
 
     def given(seed: int) -> Given:
         batch, (own, following) = batch_of(CONTINUOUS, seed), normal(seed, 2, ROWS, ACTIONS)
@@ -131,7 +175,7 @@ def soft(algo: str, kind: Any, applied: Applied, ours_only: Any = None, **peer_o
             inside.append(extra)
         return Given(batch, [following, *inside, own], [own, following])
 
-    return compare_updates(ours, networks | critics(peer, 2), map(given, range(4)), partial(replayed, peer))
+    return compare_updates(ours, networks, map(given, range(4)), partial(replayed, peer))
 
 
 def with_states_inside(batch: Transitions, seed: int) -> tuple[Transitions, np.ndarray]:
@@ -148,16 +192,7 @@ def sac(applied: Applied) -> Difference:
 
 
 def tqc(applied: Applied) -> Difference:
-    # The peer's fractions are float32: with a power of two, they are exact.
-    sizes = {"n_quantiles": 8, "n_critics": 2}
-    return soft(
-        "tqc",
-        sb3_contrib.TQC,
-        applied,
-        {**sizes, "top_quantiles_to_drop": 2},
-        top_quantiles_to_drop_per_net=2,
-        policy_kwargs=sizes,
-    )
+    return soft("tqc", sb3_contrib.TQC, applied, OUR_QUANTILES, **PEER_QUANTILES)
 
 
 _HALF = f"The critics' loss is half the squared error, as in SAC; the peer's is the whole. {ADAM}"
