@@ -282,3 +282,21 @@ class TD3BC(Agent):
     """TD3 whose actor stays near the data."""
 
     algo = "td3_bc"
+
+
+class MuZero(Agent):
+    """MuZero: tree search in a learned model."""
+
+    algo = "muzero"
+
+
+class GumbelMuZero(Agent):
+    """Gumbel MuZero: policy improvement by search, with few simulations."""
+
+    algo = "gumbel_muzero"
+
+
+class EfficientZero(Agent):
+    """EfficientZero: MuZero with consistency, value prefixes and fresher targets."""
+
+    algo = "efficientzero"

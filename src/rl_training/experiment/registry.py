@@ -41,6 +41,11 @@ def _offline(name: str, summary: str, *actions: ActionKind) -> Entry:
     return Entry(f"rl_training.algorithms.{name}:SPEC", "offline", summary, able)
 
 
+def _planning(name: str, summary: str) -> Entry:
+    able = Capabilities(observations=_ANY.observations, actions=("discrete", "continuous"), two_player=True)
+    return Entry(f"rl_training.algorithms.{name}:SPEC", "planning", summary, able)
+
+
 REGISTRY: dict[str, Entry] = {
     "ppo": Entry("rl_training.algorithms.ppo:SPEC", "on_policy", "Proximal policy optimisation", _ANY),
     "a2c": Entry("rl_training.algorithms.a2c:SPEC", "on_policy", "Advantage actor-critic", _ANY),
@@ -66,6 +71,11 @@ REGISTRY: dict[str, Entry] = {
     "iql": _offline("iql", "Implicit Q-learning", "continuous"),
     "cql": _offline("cql", "Conservative Q-learning", "continuous", "discrete"),
     "td3_bc": _offline("td3_bc", "TD3 whose actor stays near the data", "continuous"),
+    "muzero": _planning("muzero", "MuZero: tree search in a learned model"),
+    "gumbel_muzero": _planning("gumbel_muzero", "Gumbel MuZero: policy improvement by search, with few simulations"),
+    "efficientzero": _planning(
+        "efficientzero", "EfficientZero: MuZero with consistency, value prefixes and fresher targets"
+    ),
 }
 
 

@@ -1,0 +1,5 @@
+"""Train EfficientZero."""
+
+from rl_training.runtime.train import trainer
+
+train_efficientzero = trainer("efficientzero")

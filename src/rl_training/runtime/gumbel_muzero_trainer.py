@@ -1,0 +1,5 @@
+"""Train GumbelMuZero."""
+
+from rl_training.runtime.train import trainer
+
+train_gumbel_muzero = trainer("gumbel_muzero")

@@ -1,0 +1,5 @@
+"""Train MuZero."""
+
+from rl_training.runtime.train import trainer
+
+train_muzero = trainer("muzero")
