@@ -143,6 +143,8 @@ class Policy(ABC):
     carry_per_rollout: ClassVar[bool] = False
     # The hyperparameters that acting uses. Their current values are in `values` and are sent with the weights.
     acting_settings: ClassVar[tuple[str, ...]] = ()
+    # Whether greedy actions depend on `values` too, as those of a search do.
+    greedy_uses_values: ClassVar[bool] = False
 
     def __init__(self, context: PolicyContext) -> None:
         self.info = context.info

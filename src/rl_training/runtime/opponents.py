@@ -9,12 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from rl_training.algorithms.base import Policy
-from rl_training.data.replay_files import read_info
-from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import RunConfig
 from rl_training.ops.observations import pack
-from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, fitting_policy, read_checkpoint
 from rl_training.runtime.envs.boards import Game, PerfectPlayer, Player, RandomPlayer
 from rl_training.runtime.envs.perfect import SOLVED
 from rl_training.runtime.envs.spaces import ActionScaler, actions_in_words, observations_in_words
@@ -79,21 +76,17 @@ def find_opponent(
 
 def _load_policy(path: str, key: str, settings: RunConfig, info: SpaceInfo) -> Policy:
     """The policy of a run or a checkpoint, which must have been trained on the same spaces."""
-    from rl_training.runtime.train import policy_for
+    from rl_training.runtime.saved_policy import load_policy
 
     if not Path(path).exists():
         known = f"{RANDOM}, {PERFECT}, or the path of a run or a checkpoint"
         near = suggest(path, [RANDOM, PERFECT]) or " (there is none)"
         raise UserError(f"{key}={path!r}: must be {known}{near}")
-    found = find_checkpoint(path)
-    checkpoint = read_checkpoint(found, policy_only=True)
-    its = read_info(checkpoint.meta["spaces"])
+    saved = load_policy(path, device=settings.device, threads=settings.threads)
+    its = saved.info
     for what, words in (("observations", observations_in_words), ("actions", actions_in_words)):
         if words(its) != words(info):
             raise UserError(
                 f"{key}={path!r}: its {what} are {words(its)}; those of {settings.env_id} are {words(info)}"
             )
-    config = load_config(checkpoint.meta["config"], device=settings.device, threads=settings.threads)
-    policy = policy_for(config, its)
-    policy.load_policy_state(fitting_policy(checkpoint.policy, policy, found))
-    return policy
+    return saved.policy

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rl_training.algorithms.base import Policy
-from rl_training.data.replay_files import read_info
-from rl_training.experiment.config import Config, load_config
-from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, fitting_policy, read_checkpoint
+from rl_training.experiment.config import Config
+from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.envs.boards import Game
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.evaluate import Score
 from rl_training.runtime.opponents import PolicyPlayer
 from rl_training.runtime.rng import seeded
-from rl_training.runtime.train import policy_for
+from rl_training.runtime.saved_policy import load_policy
 from rl_training.types import Array, UserError
 
 _MARKS = "XO"
@@ -27,25 +27,24 @@ _WIDTH = 100
 
 def open_game(path: str | Path, *, which: str = "latest", device: str = "auto") -> tuple[Game, Policy]:
     """The game that a run was trained on, and its policy."""
-    found = find_checkpoint(path, which)
-    checkpoint = read_checkpoint(found, policy_only=True)
-    info = read_info(checkpoint.meta["spaces"])
-    config = load_config(checkpoint.meta["config"], device=device)
-    if not info.two_player:
-        raise UserError(f"{str(path)!r}: was trained on {config.run.env_id}, which is no game for two players")
-    policy = policy_for(config, info)
-    policy.load_policy_state(fitting_policy(checkpoint.policy, policy, found))
-    return _drawable_game(config), policy
+    saved = load_policy(path, which=which, device=device)
+    if not saved.info.two_player:
+        raise UserError(f"{str(path)!r}: was trained on {saved.config.run.env_id}, which is no game for two players")
+    return EnvMaker(drawable(saved.config), saved.config.loop).game(), saved.policy
 
 
-def _drawable_game(config: Config) -> Game:
-    game = EnvMaker(config.run, config.loop).game()
-    modes = getattr(game.env, "metadata", {}).get("render_modes", ())
-    if game.name in _DRAWINGS or "ansi" not in modes:
-        return game
-    game.close()
-    shown = config.run.model_copy(update={"env_kwargs": config.run.env_kwargs | {"render_mode": "ansi"}})
-    return EnvMaker(shown, config.loop).game()
+def drawable(config: Config) -> RunConfig:
+    """The settings of a run with which its game can be drawn as text, if it can."""
+    with closing(EnvMaker(config.run, config.loop).game()) as game:
+        modes = getattr(game.env, "metadata", {}).get("render_modes", ())
+        if game.name in _DRAWINGS or "ansi" not in modes:
+            return config.run
+    return config.run.model_copy(update={"env_kwargs": config.run.env_kwargs | {"render_mode": "ansi"}})
+
+
+def numbers_from(game: Game) -> int:
+    """What is added to the number of a move to show it: boards count from 1, PettingZoo from 0."""
+    return 1 if game.name in _DRAWINGS else 0
 
 
 class Table:
@@ -62,8 +61,7 @@ class Table:
         self.results: list[float] = []
         self._ask, self._say = ask, say
         self._rng = np.random.Generator(np.random.PCG64(seeded(seed, "play")))
-        # Moves are shown as numbers: from 1 where the board shows them, else as PettingZoo numbers them.
-        self._offset = 1 if game.name in _DRAWINGS else 0
+        self._offset = numbers_from(game)
 
     def play(self, side: str) -> None:
         """Play until the person leaves; `side` is the person's: first, second or alternate."""

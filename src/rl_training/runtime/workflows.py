@@ -24,7 +24,7 @@ from rl_training.runtime.envs.given import Env
 from rl_training.runtime.envs.make import EnvFactory
 from rl_training.runtime.evaluate import Evaluation, elsewhere
 from rl_training.runtime.opponents import Opposition
-from rl_training.runtime.schedules import restore_acting_values
+from rl_training.runtime.saved_policy import restore_policy
 from rl_training.runtime.train import INTERRUPTED, Run, TrainResult, build, build_policy, policy_for
 from rl_training.runtime.train import run as run_training
 from rl_training.types import Metrics, UserError
@@ -96,7 +96,7 @@ def judge_checkpoint(
     if env is not None and env_factory is not None:
         raise UserError(f"env={env!r} and env_factory: give one of them")
     found = find_checkpoint(path, which)
-    checkpoint = read_checkpoint(found, policy_only=deterministic)
+    checkpoint = read_checkpoint(found, policy_only=True)
     config = load_config(checkpoint.meta["config"], device=device)
     if env is None:
         policy, surroundings = build_policy(config, env_factory=env_factory, asked=asked)
@@ -106,9 +106,7 @@ def judge_checkpoint(
         evaluator = elsewhere(env, config, info, asked)
         policy = policy_for(config, info)
     with closing(evaluator):
-        policy.load_policy_state(fitting_policy(checkpoint.policy, policy, found))
-        if not deterministic:
-            restore_acting_values(config, policy, checkpoint.state["trainer"], checkpoint.meta["step"])
+        restore_policy(policy, config, checkpoint, found, explore=not deterministic)
         episodes = config.run.eval_episodes if num_episodes is None else num_episodes
         evaluation = evaluator(policy, whole_number("num_episodes", episodes), deterministic=deterministic)
     named = None if asked is None else asked.opponent

@@ -187,6 +187,7 @@ class PlanningPolicy(TrainedPolicy):
     """Searches from every observation. The carry counts the moves of an episode."""
 
     name = "network"
+    greedy_uses_values = True
     network: MuZeroNetwork
 
     def __init__(

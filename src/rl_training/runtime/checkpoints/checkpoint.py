@@ -216,6 +216,11 @@ def read_checkpoint(path: Path, *, policy_only: bool = False) -> Checkpoint:
     return Checkpoint(meta, policy, state, envs, read_arrays(path / ARRAYS_FOLDER, described))
 
 
+def read_trainer_state(path: Path) -> dict[str, Any]:
+    """The part of a checkpoint's state that the driver saved: its clock, and the hyperparameters set by hand."""
+    return dict(_read_plain(path / "state.pt", _STATE_KEYS)["trainer"])
+
+
 def _read_plain(file: Path, keys: set[str]) -> dict[str, Any]:
     content = _read(file, _load_plain)
     if not isinstance(content, dict):

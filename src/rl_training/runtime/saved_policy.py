@@ -1,0 +1,51 @@
+"""The policy of a run or a checkpoint, without what trained it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rl_training.algorithms.base import Policy
+from rl_training.data.replay_files import read_info
+from rl_training.experiment.config import Config, load_config
+from rl_training.runtime.checkpoints.checkpoint import (
+    Checkpoint,
+    find_checkpoint,
+    fitting_policy,
+    read_checkpoint,
+    read_trainer_state,
+)
+from rl_training.runtime.schedules import restore_acting_values
+from rl_training.runtime.train import policy_for
+from rl_training.types import SpaceInfo
+
+
+class SavedPolicy(NamedTuple):
+    """A policy as it was saved: the checkpoint's path, its config, the spaces that it acts in, and its step."""
+
+    path: Path
+    config: Config
+    info: SpaceInfo
+    step: int
+    policy: Policy
+
+
+def load_policy(path: str | Path, *, which: str = "latest", **changes: Any) -> SavedPolicy:
+    """Load the policy of a run or a checkpoint, for greedy actions; `changes` replace settings of its config."""
+    found = find_checkpoint(path, which)
+    checkpoint = read_checkpoint(found, policy_only=True)
+    config = load_config(checkpoint.meta["config"], **changes)
+    info = read_info(checkpoint.meta["spaces"])
+    policy = policy_for(config, info)
+    restore_policy(policy, config, checkpoint, found, explore=False)
+    return SavedPolicy(found, config, info, int(checkpoint.meta["step"]), policy)
+
+
+def restore_policy(policy: Policy, config: Config, checkpoint: Checkpoint, path: Path, *, explore: bool) -> None:
+    """Bring a policy to the state in which it was saved.
+
+    Its hyperparameters are brought back where they matter: if it is to explore, or if greedy actions depend on them.
+    """
+    policy.load_policy_state(fitting_policy(checkpoint.policy, policy, path))
+    if explore or policy.greedy_uses_values:
+        restore_acting_values(config, policy, read_trainer_state(path), checkpoint.meta["step"])
