@@ -19,7 +19,7 @@ class TestDQN(OffPolicySmoke):
         "per_beta_schedule": 1.0,
     }
     scheduled = {"epsilon": [0.52, 0.04, 0.04, 0.04], "per_beta": [0.55, 0.7, 0.85, 1.0]}
-    reports = {"loss", "grad_norm", "epsilon"}
+    reports = {"q_mean", "loss", "grad_norm", "epsilon"}
     other = "sac"
     foreign_setting = "ent_coef"
     foreign_env = ("Pendulum-v1", "continuous")

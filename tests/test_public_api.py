@@ -32,6 +32,9 @@ from rl_training import (
     TQC,
     TRPO,
     Callback,
+    EfficientZero,
+    GumbelMuZero,
+    MuZero,
     RecurrentPPO,
     UserError,
     evaluate_checkpoint,
@@ -77,6 +80,7 @@ SMALL_OFFLINE: dict[str, Any] = {
     "batch_size": 8,
     "bc_baseline_updates": 1,
 }
+SMALL_PLANNING: dict[str, Any] = SMALL_OFF_POLICY | {"num_simulations": 4, "unroll_steps": 2, "latent_size": 8}
 # Each class on what it can work with, and how many numbers are seen there.
 CLASSES = {
     PPO: SMALL_PPO,
@@ -96,6 +100,9 @@ CLASSES = {
     IQL: SMALL_OFFLINE,
     CQL: SMALL_OFFLINE | {"cql_samples": 2},
     TD3BC: SMALL_OFFLINE,
+    MuZero: SMALL_PLANNING,
+    GumbelMuZero: SMALL_PLANNING,
+    EfficientZero: SMALL_PLANNING | {"prefix_size": 8, "projection_size": 8},
 }
 SHOWN = {"CartPole-v1": 4, "Pendulum-v1": 3}
 AGENTS = [
@@ -317,7 +324,9 @@ def test_predict_one_observation_or_a_batch(kind: type[Any], env_id: str, settin
     action, state = agent.predict(np.zeros(size, np.float32))
     actions, _ = agent.predict(np.zeros((7, size)).tolist())
     agent.close()
-    assert (state is None) != REGISTRY[kind.algo].capabilities.recurrent
+    # A planning policy counts the moves of an episode.
+    entry = REGISTRY[kind.algo]
+    assert (state is None) != (entry.capabilities.recurrent or entry.family == "planning")
     if env_id == "CartPole-v1":
         assert np.shape(action) == ()
         assert actions.shape == (7,)

@@ -12,7 +12,7 @@ from rl_training.runtime.train import TrainResult
 from rl_training.types import UserError
 from run_helpers import latest, metrics_rows, tiny
 
-_ALWAYS = {"q_mean", "learning_rate", "eval_return_mean", "eval_return_std"}
+_ALWAYS = {"learning_rate", "eval_return_mean", "eval_return_std"}
 
 
 class OffPolicySmoke:
@@ -24,7 +24,7 @@ class OffPolicySmoke:
     n_updates: ClassVar[float] = 36.0
     schedules: ClassVar[Mapping[str, Any]]
     scheduled: ClassVar[Mapping[str, Sequence[float]]]
-    reports: ClassVar[set[str]] = {"critic_loss", "actor_loss"}
+    reports: ClassVar[set[str]] = {"q_mean", "critic_loss", "actor_loss"}
     other: ClassVar[str] = "dqn"
     foreign_setting: ClassVar[str] = "epsilon"
     foreign_env: ClassVar[tuple[str, str]] = ("CartPole-v1", "discrete")
@@ -90,7 +90,7 @@ class SoftSmoke(OffPolicySmoke):
 
     schedules: ClassVar[Mapping[str, Any]] = {"ent_coef": 0.5, "ent_coef_schedule": 0.1}
     scheduled: ClassVar[Mapping[str, Sequence[float]]] = {"ent_coef": [0.4, 0.3, 0.2, 0.1]}
-    reports: ClassVar[set[str]] = {"critic_loss", "actor_loss", "entropy", "ent_coef"}
+    reports: ClassVar[set[str]] = {"q_mean", "critic_loss", "actor_loss", "entropy", "ent_coef"}
 
     @pytest.mark.parametrize(("given", "start"), [("auto", 1.0), ("auto_0.2", 0.2)])
     def test_a_learned_coefficient_is_in_the_metrics_as_it_is_now(
@@ -112,4 +112,4 @@ class DeterministicSmoke(OffPolicySmoke):
 
     schedules: ClassVar[Mapping[str, Any]] = {"noise_std": 0.5, "noise_std_schedule": 0.1}
     scheduled: ClassVar[Mapping[str, Sequence[float]]] = {"noise_std": [0.4, 0.3, 0.2, 0.1]}
-    reports: ClassVar[set[str]] = {"critic_loss", "actor_loss", "noise_std"}
+    reports: ClassVar[set[str]] = {"q_mean", "critic_loss", "actor_loss", "noise_std"}

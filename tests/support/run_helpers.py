@@ -54,6 +54,11 @@ TINY: dict[str, Any] = {
     "n_critics": 2,
     "n_quantiles": 4,
     "cql_samples": 2,
+    "num_simulations": 4,
+    "unroll_steps": 2,
+    "latent_size": 8,
+    "prefix_size": 8,
+    "projection_size": 8,
     "dataset": "made_up_data:noise",
     "bc_baseline_updates": 1,
 }

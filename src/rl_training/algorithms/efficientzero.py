@@ -107,7 +107,7 @@ def build_efficientzero(context: Context) -> MuZero:
 SPEC = AlgorithmSpec(
     name="efficientzero",
     family="planning",
-    summary="EfficientZero: MuZero with consistency, value prefixes and fresher targets",
+    summary="MuZero with consistency, value prefixes and fresher targets",
     config=EfficientZeroConfig,
     loop=PlanningLoopConfig,
     model=EfficientZeroModelConfig,

@@ -48,7 +48,7 @@ def build_gumbel_muzero(context: Context) -> MuZero:
 SPEC = AlgorithmSpec(
     name="gumbel_muzero",
     family="planning",
-    summary="Gumbel MuZero: policy improvement by search, with few simulations",
+    summary="MuZero whose search improves the policy with few simulations",
     config=GumbelMuZeroConfig,
     loop=PlanningLoopConfig,
     model=PlanningModelConfig,

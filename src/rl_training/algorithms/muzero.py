@@ -245,7 +245,7 @@ class MuZero(ReplayAlgorithm):
 SPEC = AlgorithmSpec(
     name="muzero",
     family="planning",
-    summary="MuZero: tree search in a learned model",
+    summary="Tree search in a learned model",
     config=MuZeroConfig,
     loop=PlanningLoopConfig,
     model=PlanningModelConfig,

@@ -285,18 +285,18 @@ class TD3BC(Agent):
 
 
 class MuZero(Agent):
-    """MuZero: tree search in a learned model."""
+    """Tree search in a learned model."""
 
     algo = "muzero"
 
 
 class GumbelMuZero(Agent):
-    """Gumbel MuZero: policy improvement by search, with few simulations."""
+    """MuZero whose search improves the policy with few simulations."""
 
     algo = "gumbel_muzero"
 
 
 class EfficientZero(Agent):
-    """EfficientZero: MuZero with consistency, value prefixes and fresher targets."""
+    """MuZero with consistency, value prefixes and fresher targets."""
 
     algo = "efficientzero"

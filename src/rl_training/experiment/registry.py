@@ -71,11 +71,9 @@ REGISTRY: dict[str, Entry] = {
     "iql": _offline("iql", "Implicit Q-learning", "continuous"),
     "cql": _offline("cql", "Conservative Q-learning", "continuous", "discrete"),
     "td3_bc": _offline("td3_bc", "TD3 whose actor stays near the data", "continuous"),
-    "muzero": _planning("muzero", "MuZero: tree search in a learned model"),
-    "gumbel_muzero": _planning("gumbel_muzero", "Gumbel MuZero: policy improvement by search, with few simulations"),
-    "efficientzero": _planning(
-        "efficientzero", "EfficientZero: MuZero with consistency, value prefixes and fresher targets"
-    ),
+    "muzero": _planning("muzero", "Tree search in a learned model"),
+    "gumbel_muzero": _planning("gumbel_muzero", "MuZero whose search improves the policy with few simulations"),
+    "efficientzero": _planning("efficientzero", "MuZero with consistency, value prefixes and fresher targets"),
 }
 
 
