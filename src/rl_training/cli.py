@@ -173,15 +173,16 @@ def presets() -> None:
     """List the presets that come with the package, and the return that each reaches."""
     from rl_training.experiment.presets import preset_names, preset_steps, read_preset
 
-    rows: list[tuple[str, ...]] = [("preset", "return", "steps", "seeds", "minutes")]
+    rows: list[tuple[str, ...]] = [("preset", "return", "steps", "seeds", "minutes", "published")]
     for name in preset_names():
         preset = read_preset(name)
         expected = preset["expected"]
-        bar = "long" if expected.get("long") else f">= {expected['return']:g}"
+        bar = "not measured here" if expected.get("long") else f">= {expected['return']:g}"
         seeds = ", ".join(str(seed) for seed in expected.get("seeds", []))
-        rows.append((name, bar, f"{preset_steps(preset):,}", seeds, str(expected.get("minutes", ""))))
+        minutes, published = (str(expected.get(key, "")) for key in ("minutes", "published"))
+        rows.append((name, bar, f"{preset_steps(preset):,}", seeds, minutes, published))
     _print_table(rows)
-    click.echo("\nlong: no evidence is claimed for it")
+    click.echo("\nnot measured here: the run is too long, and nothing is claimed for it")
 
 
 @cli.command()
@@ -208,9 +209,26 @@ def verify(ctx: click.Context, preset: str, overrides: tuple[str, ...], seeds: s
 @cli.command()
 @click.argument("runs", nargs=-1, required=True)
 @click.option("--metric", "metrics", multiple=True, help="A metric to draw instead of the returns; may be repeated.")
-@click.option("--output", help="The picture's file (png, svg or pdf).  [default: plot.png in the run, or here]")
-def plot(runs: tuple[str, ...], metrics: tuple[str, ...], output: str | None) -> None:
-    """Draw the learning curves of RUNS (or folders of runs); seeds of one config become a mean and a band."""
+@click.option("--output", help="The picture's file (png, svg or pdf).  [default: plot.png or search.png in the run]")
+@click.option("--search", is_flag=True, help="Draw one search of a planning run instead; the options below say where.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of the episode; in a game, even moves first.  [default: 0]")
+@click.option("--step", type=click.IntRange(0), help="Greedy steps before the search.  [default: 0]")
+@click.option("--simulations", type=click.IntRange(1), help="Simulations of the search.  [default: those of the run]")
+@click.option("--checkpoint", "which", help="latest, best or step_N.  [default: latest]")
+def plot(
+    runs: tuple[str, ...], metrics: tuple[str, ...], output: str | None, search: bool, **options: int | str | None
+) -> None:
+    """Draw the learning curves of RUNS (or folders of runs); seeds of one config become a mean and a band.
+
+    With --search, draw what a planning algorithm thinks at one state of an evaluation episode.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if search:
+        _plot_search(runs, metrics, output, given)
+        return
+    if given:
+        name = next(iter(given)).replace("which", "checkpoint")
+        raise UserError(f"--{name}: is for --search alone")
     from rl_training.runtime.plots import plot_runs
 
     drawn = plot_runs(runs, metrics=metrics, output=output)
@@ -246,6 +264,17 @@ def doctor(ctx: click.Context, env_id: str | None, env_kwargs: tuple[str, ...], 
 
 
 cli.add_command(dataset)
+
+
+def _plot_search(runs: tuple[str, ...], metrics: tuple[str, ...], output: str | None, options: dict[str, Any]) -> None:
+    if len(runs) != 1 or metrics:
+        raise UserError(f"--search: draws one run and takes no --metric; got {len(runs)} runs, {len(metrics)} metrics")
+    from rl_training.runtime.search_plot import plot_search
+
+    path, view = plot_search(runs[0], output=output, **options)
+    click.echo(f"state    {view.place}")
+    click.echo(f"action   {view.chosen.label} ({view.chosen.visits} of {view.tree.visits[0] - 1} simulations)")
+    click.echo(f"plot     {path}")
 
 
 def _ask(question: str) -> str | None:

@@ -36,6 +36,7 @@ class SearchTree:
     discounts: Array  # float64 [N], of the edge that leads here
     priors: Array  # float32 [N]: of the action that leads here, 1 for the root
     child_priors: Array  # float32 [N, A]: of all actions of the node
+    vectors: Array  # float32 [N, d]: the sampled action that leads here; d is 0 if an action is its index
 
     @classmethod
     def of(cls, tree: Tree, root: int) -> SearchTree:
@@ -46,6 +47,8 @@ class SearchTree:
         child_priors = tree.edges[root, :count, PRIOR].copy()
         priors = np.ones(count, np.float32)
         priors[1:] = child_priors[parents[1:], actions[1:]]
+        vectors = np.zeros((count, tree.actions.shape[3]), np.float32)
+        vectors[1:] = tree.actions[root, parents[1:], actions[1:]]
         return cls(
             parents=parents,
             actions=actions,
@@ -57,6 +60,7 @@ class SearchTree:
             discounts=values[:, DISCOUNT],
             priors=priors,
             child_priors=child_priors,
+            vectors=vectors,
         )
 
     def nested(self) -> dict[str, Any]:

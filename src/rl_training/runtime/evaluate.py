@@ -17,7 +17,7 @@ from rl_training.algorithms.base import LoopConfig, Policy
 from rl_training.experiment.config import Config
 from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.actors.actor import MOST_STEPS
-from rl_training.runtime.envs.boards import RandomPlayer, side_of
+from rl_training.runtime.envs.boards import BoardEnv, Game, RandomPlayer, side_of
 from rl_training.runtime.envs.given import Env, parse_env
 from rl_training.runtime.envs.lives import lives_lost
 from rl_training.runtime.envs.make import EnvMaker, reset_each
@@ -120,6 +120,14 @@ def game_seeds(episodes: int) -> list[int]:
     return [seed - side_of(seed) + side_of(number) for number, seed in enumerate(episode_seeds(episodes))]
 
 
+@dataclass(frozen=True)
+class Moment:
+    """A moment of an episode: what the policy sees (one row), and the game that is played, if it is one for two."""
+
+    obs: Array
+    game: Game | None
+
+
 class Evaluator:
     """Runs evaluations; its environments are made at the first use and kept.
 
@@ -144,14 +152,36 @@ class Evaluator:
         """
         with untouched():
             # The size of a batch can change the last bits of its rows, so it depends on `episodes` only.
-            width = min(episodes, _MOST_ENVS)
-            if self._envs is None or self._width != width:
-                self.close()
-                opponent = RandomPlayer if self._opponent is None else self._opponent
-                self._envs = self._maker.for_evaluation(width, opponent, self._openings)
-                self._width = width
+            envs = self._environments(min(episodes, _MOST_ENVS))
             seeds = game_seeds(episodes) if self._info.two_player else episode_seeds(episodes)
-            return self._play(self._envs, policy, seeds, explore=not deterministic)
+            return self._play(envs, policy, seeds, explore=not deterministic)
+
+    def moment(self, policy: Policy, seed: int, steps: int) -> Moment:
+        """What there is to decide after some greedy steps of the episode with this seed."""
+        with untouched():
+            envs = self._environments(1)
+            scale = ActionScaler(self._info, envs.single_action_space.dtype)
+            raw, carry = self._reset(envs, [seed], np.zeros(1, np.int64), None), policy.initial_carry(1)
+            for step in range(steps):
+                act = policy.act(self._row(raw), carry, explore=False, rng=_policy_stream())
+                carry = act.carry
+                raw, _, terminated, truncated, _ = envs.step(scale(act.action))
+                if (terminated | truncated).any():
+                    raise UserError(f"step={steps}: the episode with seed {seed} is over after {step + 1} steps")
+            board = getattr(getattr(envs, "envs", (None,))[0], "unwrapped", None)
+            return Moment(self._row(raw), board.game if isinstance(board, BoardEnv) else None)
+
+    def _environments(self, width: int) -> VectorEnv[Any, Any, Any]:
+        if self._envs is None or self._width != width:
+            self.close()
+            opponent = RandomPlayer if self._opponent is None else self._opponent
+            self._envs = self._maker.for_evaluation(width, opponent, self._openings)
+            self._width = width
+        return self._envs
+
+    def _row(self, raw: Any) -> Array:
+        """A copy of observations, which an environment may change, as the policy sees them."""
+        return np.array(raw, dtype=self._info.obs_dtype)
 
     def _play(self, envs: VectorEnv[Any, Any, Any], policy: Policy, seeds: list[int], *, explore: bool) -> Evaluation:
         scale = ActionScaler(self._info, envs.single_action_space.dtype)
@@ -161,9 +191,9 @@ class Evaluator:
         upcoming = envs.num_envs
         raw = self._reset(envs, seeds, playing, None)
         carry = policy.initial_carry(envs.num_envs)
-        rng = np.random.Generator(np.random.PCG64(seeded(_EVALUATION_SEED, "policy")))
+        rng = _policy_stream()
         while (playing < len(seeds)).any():
-            decided = policy.act(np.array(raw, dtype=self._info.obs_dtype), carry, explore=explore, rng=rng)
+            decided = policy.act(self._row(raw), carry, explore=explore, rng=rng)
             carry = decided.carry
             raw, reward, terminated, truncated, infos = envs.step(scale(decided.action))
             live = playing < len(seeds)
@@ -199,6 +229,17 @@ class Evaluator:
         if self._envs is not None:
             self._envs.close()
             self._envs = None
+
+
+def _policy_stream() -> np.random.Generator:
+    """What policies draw from in evaluations."""
+    return np.random.Generator(np.random.PCG64(seeded(_EVALUATION_SEED, "policy")))
+
+
+def in_its_own(settings: RunConfig, loop: LoopConfig, info: SpaceInfo) -> Evaluator:
+    """An evaluator in the environment that settings name, for policies of the spaces `info`."""
+    maker = EnvMaker(settings, loop)
+    return Evaluator(maker, _fitting_spaces(maker, info), settings)
 
 
 def elsewhere(env: Env, config: Config, info: SpaceInfo, asked: Opposition | None = None) -> Evaluator:

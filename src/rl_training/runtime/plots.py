@@ -83,19 +83,30 @@ def plot_runs(paths: Iterable[str | Path], *, metrics: Sequence[str] = (), outpu
     """
     import_extra("matplotlib", "plot", asked_by="plot")
     folders = find_runs(paths)
-    target = Path(output) if output is not None else (folders[0] if len(folders) == 1 else Path()) / "plot.png"
-    if target.suffix.lower() not in FORMATS:
-        raise UserError(f"--output={str(target)!r}: must end with one of {', '.join(FORMATS)}")
+    target = picture_file(output or (folders[0] if len(folders) == 1 else Path()) / "plot.png")
     runs, notes = _without_repetitions([read_run(folder) for folder in folders])
     groups = group_runs(runs)
     drawn = _known_metrics(metrics, runs)
-    picture = io.BytesIO()
-    draw(groups, drawn).savefig(picture, format=target.suffix[1:].lower())
-    try:
-        target.write_bytes(picture.getvalue())
-    except OSError as error:
-        raise UserError(f"cannot write {str(target)!r}: {error.strerror or error}") from error
+    write_picture(draw(groups, drawn), target)
     return Plot(target, groups, notes)
+
+
+def picture_file(path: str | Path) -> Path:
+    """The file of a picture, whose name must say its format."""
+    file = Path(path)
+    if file.suffix.lower() not in FORMATS:
+        raise UserError(f"--output={str(file)!r}: must end with one of {', '.join(FORMATS)}")
+    return file
+
+
+def write_picture(figure: Any, file: Path) -> None:
+    """Write a figure as a whole, or not at all."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format=file.suffix[1:].lower())
+    try:
+        file.write_bytes(picture.getvalue())
+    except OSError as error:
+        raise UserError(f"cannot write {str(file)!r}: {error.strerror or error}") from error
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
