@@ -334,7 +334,8 @@ def preset_row(name: str) -> list[str]:
     assert expected is not None
     steps = f"{settings.total_timesteps:,}"
     if expected.return_ is None:
-        return [name, "long, no evidence claimed", steps, "", ""]
+        published = "" if expected.published is None else f"published: {expected.published}"
+        return [name, "not measured here", steps, published, ""]
     measured = ", ".join(f"{value:g}" for value in expected.measured)
     if expected.seeds != (101, 102, 103):
         measured += f" (seed{'s' if len(expected.seeds) > 1 else ''} {', '.join(map(str, expected.seeds))})"

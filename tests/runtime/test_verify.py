@@ -39,6 +39,7 @@ def preset(folder: Path, **changes: Any) -> Path:
     [
         ({}, "expected: needs 'return', or 'long: true' where nothing is claimed"),
         ({"long": True, "return": 9.0}, "expected: 'long' claims nothing, so there can be no 'return'"),
+        ({"published": "9", "return": 9.0}, "expected: 'published' is for presets that are not measured here"),
         (
             {"return": 9.0, "measure": "best"},
             "expected.measure='best': must be one of final_policy, last_5_evaluations",
@@ -60,10 +61,20 @@ def test_a_long_preset_can_be_read_again_from_its_run() -> None:
 def test_the_long_presets_are_marked(command: Command) -> None:
     assert set(LONG) >= {"redq/hopper", "tqc/hopper", "sac/halfcheetah", "dqn/atari_pong"}
     said = command("presets")
-    marked = {line.split()[0] for line in said.out.splitlines() if line.split()[1:2] == ["long"]}
+    marked = {line.split()[0] for line in said.out.splitlines() if line.split()[1:4] == ["not", "measured", "here"]}
     assert marked == set(LONG)
-    assert re.search(r"^redq/hopper +long +125,000$", said.out, re.MULTILINE)
-    assert said.out.endswith("\nlong: no evidence is claimed for it\n")
+    assert re.search(r"^redq/hopper +not measured here +125,000$", said.out, re.MULTILINE)
+    assert said.out.endswith("\nnot measured here: the run is too long, and nothing is claimed for it\n")
+
+
+def test_what_somebody_else_reports_is_said_with_its_source(command: Command) -> None:
+    figures = {name: expected.published for name in LONG if (expected := load_config(name).run.expected)}
+    assert str(figures["efficientzero/atari_pong"]).startswith("20.1 at 100,000 steps")
+    assert str(figures["efficientzero/atari_pong"]).endswith("(Ye et al. 2021)")
+    lines = command("presets").out.splitlines()
+    for name, published in figures.items():
+        (line,) = [line for line in lines if line.startswith(f"{name} ")]
+        assert line.endswith(published or "0")
 
 
 @pytest.mark.parametrize("name", LONG)

@@ -51,6 +51,7 @@ class Expected(ConfigPart):
 
     return_: float | None = Field(None, alias="return", description="The mean return over the seeds is at least this.")
     long: bool = setting(False, "Too long to have been measured: nothing is claimed.")
+    published: str | None = setting(None, "What somebody else reports, and who, where nothing was measured.")
     measure: Literal["final_policy", "last_5_evaluations"] = setting(
         "final_policy",
         "What counts as a seed's return: that of the final policy, or the mean of the last five evaluations.",
@@ -65,6 +66,8 @@ class Expected(ConfigPart):
     def _claims_a_return_or_nothing(self) -> Expected:
         if self.long and self.return_ is not None:
             raise ValueError("'long' claims nothing, so there can be no 'return'")
+        if self.published is not None and not self.long:
+            raise ValueError("'published' is for presets that are not measured here; it needs 'long: true'")
         if not self.long and self.return_ is None:
             raise ValueError("needs 'return', or 'long: true' where nothing is claimed")
         return self
