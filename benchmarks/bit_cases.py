@@ -18,6 +18,7 @@ PRESET = "preset"  # the first part of a preset's case name
 ON_POLICY = ("ppo", "a2c", "trpo", "ppg", "recurrent_ppo")
 CONTINUOUS = ("ddpg", "td3", "sac", "redq", "tqc")
 OFFLINE = ("bc", "awac", "iql", "cql", "td3_bc")
+PLANNING = ("muzero", "gumbel_muzero", "efficientzero")
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,16 @@ _REPLAY = {
     "updates_per_step": 0.5,
 }
 _DATASET = {"hidden_sizes": [16, 16], "batch_size": 16}
+_PLANS = _REPLAY | {
+    "hidden_sizes": [16],
+    "latent_size": 8,
+    "num_simulations": 6,
+    "unroll_steps": 3,
+    "n_step": 3,
+    "sampled_actions": 5,
+    "interior_actions": 3,
+    "target_update_interval": 5,
+}
 SETTINGS: Mapping[str, Settings] = {
     "ppo": _MINIBATCHES,
     "a2c": _ROLLOUT | {"n_steps": 5},
@@ -65,8 +76,11 @@ SETTINGS: Mapping[str, Settings] = {
     "iql": _DATASET,
     "cql": _DATASET | {"cql_samples": 3},
     "td3_bc": _DATASET,
+    "muzero": _PLANS,
+    "gumbel_muzero": _PLANS,
+    "efficientzero": _PLANS | {"prefix_size": 8, "projection_size": 8},
 }
-_STEPS = {"a2c": 10} | dict.fromkeys(("dqn", *CONTINUOUS), 30) | dict.fromkeys(OFFLINE, 12)
+_STEPS = {"a2c": 10} | dict.fromkeys(("dqn", *CONTINUOUS, *PLANNING), 30) | dict.fromkeys(OFFLINE, 12)
 _DEFAULT_STEPS = 4
 
 # Time limits make episodes end within the few steps, and evaluations short.
@@ -76,6 +90,7 @@ LANDER = {"env_id": "LunarLander-v3", "time_limit": 60}
 FLYING_LANDER = LANDER | {"env_kwargs": {"continuous": True}}
 ACROBOT = {"env_id": "Acrobot-v1", "time_limit": 50}
 REACHER = {"env_id": "Reacher-v5", "time_limit": 25}
+TICTACTOE = {"env_id": "pettingzoo/tictactoe_v3"}
 # The files that bits.py makes, in the folder in which a case runs.
 LANDER_FILE, CARTPOLE_FILE = "lunarlander.npz", "cartpole.npz"
 _PACKAGED = "rl_training.data.packaged:"
@@ -92,6 +107,8 @@ def _worlds(algo: str) -> Worlds:
         return {"cartpole": CARTPOLE | demonstrated, "pendulum": PENDULUM | {"dataset": f"{_PACKAGED}pendulum_expert"}}
     if algo == "dqn":
         return {"cartpole": CARTPOLE, "acrobot": ACROBOT, "lunarlander": LANDER}
+    if algo in PLANNING:
+        return {"cartpole": CARTPOLE, "lunarlander": LANDER, "pendulum": PENDULUM, "tictactoe": TICTACTOE}
     if algo in CONTINUOUS:
         return {"pendulum": PENDULUM, "lunarlander": FLYING_LANDER, "reacher": REACHER}
     made = {"lunarlander": FLYING_LANDER | {"dataset": LANDER_FILE}}
@@ -116,6 +133,8 @@ def _spaces(algo: str) -> Worlds:
         return {**_EVERY_ACTION, **_MASKED, **_IMAGES}
     if algo == "dqn":
         return {"discrete": {}, **_MASKED_DISCRETE, **_IMAGES}
+    if algo in PLANNING:
+        return {"discrete": {}, "continuous": {"actions": "continuous"}, **_MASKED_DISCRETE, **_IMAGES}
     if algo in ("bc", "cql"):
         discrete = {"discrete": _EVERY_ACTION["discrete"], **_MASKED_DISCRETE}
         return {"continuous": {"actions": "continuous"}, **discrete, **_IMAGES}
@@ -166,6 +185,11 @@ _TRANSITIONS_VARIANTS: Worlds = _DATASET_VARIANTS | {
     "online_scaled": {"online": True, "normalize_obs": True, "reward_scale": 0.1},
     "online_fresh_only": {"online": True, "offline_fraction": 0.0, "normalize_obs": False},
     "online_without_data": {"online": True, "offline_fraction": 0.0, "normalize_obs": False, "dataset": None},
+}
+_PLANNING_VARIANTS: Worlds = _REPLAY_VARIANTS | {
+    "reanalyze": {"reanalyze_ratio": 0.5, "prioritized": True, "buffer_size": 20},
+    "reanalyze_continuous": {"actions": "continuous", "reanalyze_ratio": 0.5},
+    "temperature": {"total_timesteps": 60, "temperature_schedule": 0.1, "temperature_moves": 3},
 }
 _OWN = "rl_training.testing:Linear"
 # Settings of each algorithm on TinyEnv; the key `actions` is an argument of the environment.
@@ -259,6 +283,23 @@ VARIANTS: Mapping[str, Worlds] = {
         "alpha": {"alpha": 1.0, "policy_delay": 1},
         "own_network": {"model": f"{_OWN}DeterministicActorCritic"},
     },
+    "muzero": {
+        **_PLANNING_VARIANTS,
+        "node": {"value_normalization": "node", "unvisited": "lowest", "dirichlet_fraction": 0.0},
+        "own_network": {"model": f"{_OWN}MuZero"},
+    },
+    "gumbel_muzero": {
+        **_PLANNING_VARIANTS,
+        "gumbel_scale": {"temperature_mode": "gumbel_scale", "temperature": 0.5},
+        "few_considered": {"max_num_considered_actions": 2, "rescale_values": False},
+        "own_network": {"model": f"{_OWN}MuZero"},
+    },
+    "efficientzero": {
+        **_PLANNING_VARIANTS,
+        "without_prefix": {"value_prefix": False},
+        "without_consistency": {"consistency_coef": 0.0},
+        "old_windows": {"horizon_age": 10, "search_value_age": 20},
+    },
 }
 # With these settings, and with images, both engines are the same.
 _AUTOGRAD_ONLY = {"model", "use_sde"}
@@ -271,6 +312,7 @@ _SINGLES: Mapping[str, tuple[str, Settings, Settings]] = {
     "dqn/masked_images": ("dqn", {"observations": "image", "masked": True}, {"prioritized": True}),
     "ppo/async": ("ppo", {}, {"vectorization": "async"}),
     "recurrent_ppo/masked_dict": ("recurrent_ppo", {"observations": "dict", "masked": True}, {}),
+    "efficientzero/stacked_images": ("efficientzero", {"observations": "image"}, {"frame_stack": 2}),
 }
 _TINY_ENV = {"env_id": "rl_training.testing:TinyEnv"}
 _TINY_DATA = {"dataset": "rl_training.testing:tiny_dataset", "done_means": "terminal"}
@@ -287,6 +329,7 @@ _RESUMED: Mapping[str, tuple[str, int, Settings]] = {
     "bc/tiny": ("bc", 8, _TINY_CONTINUOUS | {"dataset": _TINY_DATA["dataset"]}),
     "iql/tiny": ("iql", 8, _TINY_CONTINUOUS | _TINY_DATA),
     "awac/online": ("awac", 60, _TINY_CONTINUOUS | _TINY_DATA | _REPLAY | {"online": True}),
+    "gumbel_muzero/cartpole": ("gumbel_muzero", 60, CARTPOLE | {"prioritized": True, "reanalyze_ratio": 0.5}),
 }
 _STARTED_FROM: Mapping[str, tuple[str, Settings]] = {
     algo: (algo, _TINY_CONTINUOUS | _TINY_DATA | _REPLAY | {"reward_scale": 0.5}) for algo in ("iql", "td3_bc")

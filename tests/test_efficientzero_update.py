@@ -16,7 +16,6 @@ from memory_model import KINDS, STACK, World
 from off_policy_reference import weights_of
 from planning import (
     PLAIN,
-    SPECS,
     PixelMuZero,
     Remembering,
     acted,
@@ -233,7 +232,7 @@ def test_values_of_a_reanalysed_search_are_used_at_once() -> None:
 def with_frames() -> MuZero:
     """A learner on stacks of frames of two pixels, with a network for them."""
     settings = {"unroll_steps": 3, "n_step": 2, "value_prefix": False, "augment": False}
-    config = load_config({"algo": SPECS["efficientzero"], "env_id": "none", "model": "planning:PixelMuZero"} | settings)
+    config = load_config({"algo": "efficientzero", "env_id": "none", "model": "planning:PixelMuZero"} | settings)
     context = Context(
         info=KINDS["frames"][0],
         config=config.algorithm,
@@ -279,7 +278,7 @@ def test_frames_are_those_of_the_right_steps() -> None:
 
 def test_images_are_moved_for_learning_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first observations and the later ones, with the batch's stream; neither searches nor bootstraps."""
-    run = build(tiny_config(SPECS["efficientzero"], {"observations": "image"}, channels=4, n_step=1, batch_size=4))
+    run = build(tiny_config("efficientzero", {"observations": "image"}, channels=4, n_step=1, batch_size=4))
     run.start()
     moved: list[int] = []
     call = efficientzero.Augmentation.__call__
@@ -302,5 +301,5 @@ def test_images_are_moved_for_learning_alone(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_value_prefixes_need_a_layer_that_they_can_replace() -> None:
     with pytest.raises(UserError, match=r"model='planning:UnusualReward': value_prefix replaces the layer `reward`"):
-        build(tiny_config(SPECS["efficientzero"], model="planning:UnusualReward"))
-    build(tiny_config(SPECS["efficientzero"], model="planning:UnusualReward", value_prefix=False)).close()
+        build(tiny_config("efficientzero", model="planning:UnusualReward"))
+    build(tiny_config("efficientzero", model="planning:UnusualReward", value_prefix=False)).close()

@@ -20,7 +20,6 @@ from planning import (
     ALGORITHMS,
     PLAIN,
     SMALL,
-    SPECS,
     Events,
     Remembering,
     acted,
@@ -260,7 +259,7 @@ def test_a_reward_belongs_to_the_step_into_its_state(algo: str) -> None:
     """Through the real loop: reward k is that of action k at time k, and leads to the observation k + 1."""
     small = {"unroll_steps": 3, "n_step": 2, "num_simulations": 3, "latent_size": 4, "reward_limit": 60.0}
     prefix = {"value_prefix": False} if algo == "efficientzero" else {}
-    run = built(SPECS[algo], Clock, total_timesteps=64, batch_size=16, learning_starts=1000, **small, **prefix)
+    run = built(algo, Clock, total_timesteps=64, batch_size=16, learning_starts=1000, **small, **prefix)
     for _ in range(6):
         run.advance()
     learner: Any = run.algorithm
@@ -481,7 +480,7 @@ def test_reanalysis_searches_a_share_of_the_windows_with_the_target_network(algo
 
 
 def test_reanalysis_resumes_to_the_bit_and_leaves_evaluations_alone() -> None:
-    check_resumes(SPECS["gumbel_muzero"], reanalyze_ratio=0.5, prioritized=True, temperature_moves=2)
+    check_resumes("gumbel_muzero", reanalyze_ratio=0.5, prioritized=True, temperature_moves=2)
     learner = learner_of("muzero", reanalyze_ratio=1.0)
     memory, obs = memory_of(learner), observations(DISCRETE, 6, np.random.default_rng(1))
     before = acted(learner, obs, explore=False)
@@ -618,7 +617,7 @@ def test_the_names_of_the_metrics(algo: str, engine: str) -> None:
 
 def test_a_run_reports_its_temperature_and_what_searches_found() -> None:
     run = built(
-        SPECS["muzero"],
+        "muzero",
         Clock,
         total_timesteps=200,
         temperature=0.75,
@@ -656,7 +655,7 @@ def test_a_run_reports_its_temperature_and_what_searches_found() -> None:
 )
 def test_invalid_settings_are_refused_in_one_line(algo: str, setting: str, value: Any) -> None:
     with pytest.raises(ConfigError) as refused:
-        load_config({"algo": SPECS[algo], "env_id": "CartPole-v1", setting: value})
+        load_config({"algo": algo, "env_id": "CartPole-v1", setting: value})
     assert setting in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -674,6 +673,6 @@ def test_invalid_settings_are_refused_in_one_line(algo: str, setting: str, value
 )
 def test_a_network_that_does_not_fit_is_refused_in_one_line(model: str, words: str) -> None:
     with pytest.raises(UserError, match=words) as refused:
-        build(tiny_config(SPECS["muzero"], model=f"planning:{model}"))
+        build(tiny_config("muzero", model=f"planning:{model}"))
     assert f"model='planning:{model}'" in str(refused.value)
     assert "\n" not in str(refused.value)

@@ -58,6 +58,13 @@ D3RLPY_CLASSES = {
 }
 
 
+MCTX_NAMES = {"c_visit": "maxvisit_init", "c_scale": "value_scale"}
+MCTX_FUNCTIONS = {
+    "muzero": ["muzero_policy"],
+    "gumbel_muzero": ["gumbel_muzero_policy", "qtransform_completed_by_mix_value"],
+}
+
+
 def test_the_document_is_up_to_date() -> None:
     assert defaults.FILE.read_text() == defaults.write_document(), "run `python benchmarks/defaults.py`"
     assert defaults.main(["--check"]) == 0
@@ -121,3 +128,11 @@ def test_d3rlpy_has_these_defaults(algo: str) -> None:
     found = {field.name: getattr(kind(), field.name) for field in dataclasses.fields(kind)}
     found.setdefault("learning_rate", found.get("critic_learning_rate"))
     assert agreeing(PEERS[algo]["columns"]["d3rlpy"], found, D3RLPY_NAMES) >= 2
+
+
+@pytest.mark.parametrize("algo", MCTX_FUNCTIONS)
+def test_mctx_has_these_defaults(algo: str) -> None:
+    mctx = pytest.importorskip("mctx")
+    signatures = [inspect.signature(getattr(mctx, name)).parameters for name in MCTX_FUNCTIONS[algo]]
+    found = {key: parameter.default for parameters in signatures for key, parameter in parameters.items()}
+    assert agreeing(PEERS[algo]["columns"]["mctx"], found, MCTX_NAMES) >= 4

@@ -496,26 +496,15 @@ def test_mistakes_are_one_line(changes: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("name", list(REGISTRY))
 def test_an_algorithm_plays_if_it_says_so(name: str) -> None:
+    config = load_config(tiny(algo=name, env_id=TICTACTOE, time_limit=None))
     if REGISTRY[name].capabilities.two_player:
+        run = build(config)
+        assert run.algorithm.policy.info.two_player
+        run.close()
         return
-    settings = {"algo": name, "env_id": TICTACTOE}
-    with pytest.raises(UserError, match="a game for two players, by self-play"):
-        build(load_config(settings))
-
-
-def test_the_algorithms_that_play_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    able = replace(REGISTRY["dqn"].capabilities, two_player=True)
-    for name in REGISTRY:
-        can = name in ("sac", "cql")
-        other = replace(REGISTRY[name].capabilities, actions=able.actions, two_player=can)
-        monkeypatch.setitem(REGISTRY, name, replace(REGISTRY[name], capabilities=other))
-    with pytest.raises(UserError, match=r"by self-play; sac or cql can$"):
-        build(load_config(TINY_GAME | {"algo": "dqn"}))
-    for name in ("sac", "cql"):
-        none = replace(REGISTRY[name].capabilities, two_player=False)
-        monkeypatch.setitem(REGISTRY, name, replace(REGISTRY[name], capabilities=none))
-    with pytest.raises(UserError, match=r"by self-play$"):
-        build(load_config(TINY_GAME | {"algo": "dqn"}))
+    able = "muzero, gumbel_muzero or efficientzero can$"
+    with pytest.raises(UserError, match=f"a game for two players, by self-play; {able}"):
+        build(config)
 
 
 def test_a_game_that_breaks_its_word_later_is_found_when_it_does() -> None:
@@ -689,7 +678,9 @@ def test_eval_prints_the_scores_by_side(command: Command, finished: Path) -> Non
 
 
 def test_train_prints_the_games(command: Command) -> None:
-    said = command("train", "board_games:PLAYS", f"env_id={TICTACTOE}", "total_timesteps=20", "--quiet")
+    said = command(
+        "train", "gumbel_muzero", f"env_id={TICTACTOE}", "total_timesteps=20", "num_simulations=2", "--quiet"
+    )
     assert said.code == 0
     (line,) = [line for line in said.out.splitlines() if line.startswith("games ")]
     assert line.endswith("% lost")

@@ -1,9 +1,8 @@
-"""Games for two players, good and bad ones, and an algorithm that claims to play them."""
+"""Games for two players, good and bad ones, and policies that play them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from pettingzoo import AECEnv
 from torch import Tensor
 
 from rl_training.algorithms.base import AlgorithmConfig, LoopConfig, ModelConfig, Policy, PolicyContext
-from rl_training.algorithms.dqn import SPEC as DQN_SPEC
 from rl_training.experiment.settings import RunConfig
 from rl_training.ops.exploration import uniform_actions
 from rl_training.ops.observations import Unpacker
@@ -21,28 +19,11 @@ from rl_training.runtime.envs.boards import Game, board_maker
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.envs.perfect import tictactoe_best_moves
 from rl_training.types import Act, Array, Carry, SpaceInfo
-
-# Deep Q-learning does not change the sign of a value between two moves, so it learns nothing of use; but it runs.
-PLAYS = replace(DQN_SPEC, name="plays", capabilities=replace(DQN_SPEC.capabilities, two_player=True))
+from run_helpers import tiny
 
 TICTACTOE, CONNECT_FOUR = "pettingzoo/tictactoe_v3", "pettingzoo/connect_four_v3"
 # A run that takes a fraction of a second.
-TINY_GAME: dict[str, Any] = {
-    "algo": "board_games:PLAYS",
-    "env_id": TICTACTOE,
-    "num_envs": 3,
-    "hidden_sizes": [8],
-    "total_timesteps": 240,
-    "eval_episodes": 2,
-    "checkpoint_interval": 96,
-    "log_interval": 24,
-    "batch_size": 12,
-    "buffer_size": 150,
-    "learning_starts": 48,
-    "train_every": 24,
-    "updates_per_step": 0.25,
-    "target_update_interval": 5,
-}
+TINY_GAME = tiny(algo="gumbel_muzero", env_id=TICTACTOE)
 
 
 def game(env_id: str = TICTACTOE, **options: Any) -> Game:

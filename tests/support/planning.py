@@ -25,7 +25,6 @@ from rl_training.testing import LinearMuZero
 from rl_training.types import Act, Array, SpaceInfo, Step
 
 ALGORITHMS = ("muzero", "gumbel_muzero", "efficientzero")
-SPECS = {name: f"rl_training.algorithms.{name}:SPEC" for name in ALGORITHMS}
 # EfficientZero with nothing that MuZero does not have; value prefixes alone keep it from the engine.
 PLAIN = {"value_prefix": False, "consistency_coef": 0.0, "augment": False}
 SMALL: dict[str, Any] = {
@@ -48,7 +47,7 @@ SMALL: dict[str, Any] = {
 
 def learner_of(algo: str, info: SpaceInfo = DISCRETE, *, noise: float = 0.4, **settings: Any) -> MuZero:
     """An algorithm without a loop; noise on the weights makes values and rewards of networks that have not learned."""
-    made = agent(SPECS[algo], info, **(SMALL | settings))
+    made = agent(algo, info, **(SMALL | settings))
     assert isinstance(made, MuZero)
     disturb(made.model.learner.weights.data, 1, noise)
     disturb(made.model.follower.weights.data, 2, noise)
