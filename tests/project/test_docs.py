@@ -32,7 +32,7 @@ from rl_training.experiment.registry import REGISTRY, load_spec
 from rl_training.experiment.schedules import KINDS
 from rl_training.experiment.settings import EarlyStoppingRule
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.train import INTERRUPTED, Interrupted, Run, train
+from rl_training.runtime.train import INTERRUPTED, Interrupted, Run, build, train
 from rl_training.types import Metrics, UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,14 +40,21 @@ DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")) if path.is_file()
 )
 
+# What a run says if values do not fit; a test of its own compares it with what it really says.
+TOO_LOW = (
+    "value_limit=100: at gamma=0.997 over 500 steps, rewards as those so far add up to 259.1, which the model cannot "
+    "represent; set it higher"
+)
 # Blocks that are only looked at, by document and first line. There is nothing in them to run.
 SHOWN = {
     ("docs/design.md", "src/rl_training/"),
     ("docs/configuration.md", "runs/ppo__CartPole-v1__seed0__20260312-120000/"),
+    ("docs/planning.md", TOO_LOW),
 }
 
-OFF_POLICY, OFFLINE = (
-    [name for name, entry in REGISTRY.items() if entry.family == family] for family in ("off_policy", "offline")
+OFF_POLICY, OFFLINE, PLANNING = (
+    [name for name, entry in REGISTRY.items() if entry.family == family]
+    for family in ("off_policy", "offline", "planning")
 )
 TINY = ["num_envs=2", "total_timesteps=64", "eval_episodes=1"]
 
@@ -127,8 +134,19 @@ def offline_run(path: Path) -> None:
     train(load_config("awac/pendulum", total_updates=8, eval_episodes=1), run_dir=path)
 
 
+def planning_run(path: Path) -> None:
+    """What the documents draw a search of."""
+    small = {"num_envs": 2, "num_simulations": 4, "hidden_sizes": [8], "latent_size": 8, "eval_episodes": 1}
+    long_enough = {"total_timesteps": 64, "learning_starts": 16, "batch_size": 8, "updates_per_step": 2.0}
+    train({"algo": "gumbel_muzero", "env_id": ENV_OF[path.name.split("__")[1]]} | small | long_enough, run_dir=path)
+
+
+ENV_OF = {"CartPole-v1": "CartPole-v1", "pettingzoo-tictactoe_v3": "pettingzoo/tictactoe_v3"}
+
 # The runs that the documents speak of, and how each is made.
 RUNS_IN_THE_WORDS = {
+    "runs/gumbel_muzero__CartPole-v1__seed0__20260312-120000": planning_run,
+    "runs/gumbel_muzero__pettingzoo-tictactoe_v3__seed0__20260312-120000": planning_run,
     "runs/ppo__CartPole-v1__seed0__20260312-120000": interrupted_run,
     "runs/awac__Pendulum-v1__seed0__20260312-120000": offline_run,
 }
@@ -227,7 +245,10 @@ def run_command(words: list[str], folder: Path) -> None:
 
 def tiny(target: str) -> list[str]:
     """The settings that make little work of a preset, an algorithm or a file."""
-    return TINY if target.partition("/")[0] in [*OFF_POLICY, *OFFLINE] else [*TINY, "n_steps=16"]
+    algo = target.partition("/")[0]
+    if algo in PLANNING:
+        return [*TINY, "num_simulations=2"]
+    return TINY if algo in [*OFF_POLICY, *OFFLINE] else [*TINY, "n_steps=16"]
 
 
 def check_words(words: list[str], expected: list[str]) -> None:
@@ -321,10 +342,11 @@ def test_algorithm_table_is_the_registry() -> None:
     ]
 
 
-def test_preset_table_says_what_the_presets_say() -> None:
-    rows = [preset_row(name) for name in preset_names()]
+@pytest.mark.parametrize(("document", "algorithms"), [("README.md", list(REGISTRY)), ("docs/planning.md", PLANNING)])
+def test_preset_table_says_what_the_presets_say(document: str, algorithms: list[str]) -> None:
+    rows = [preset_row(name) for name in preset_names() if name.partition("/")[0] in algorithms]
     lines = [f"| `{name}` | {' | '.join(cells)} |".replace("|  ", "| ") for name, *cells in rows]
-    found = table("README.md", "| preset | bar | steps | measured | minutes per seed |")
+    found = table(document, "| preset | bar | steps | measured | minutes per seed |")
     assert found == rows, "\n".join(["the table must be:", *lines])
 
 
@@ -349,11 +371,20 @@ def test_settings_are_used_by_the_algorithms_that_the_tables_name() -> None:
         ("| setting | alias | schedule | warm-up | used by |", list(REGISTRY), "all"),
         ("| setting | what it says | used by |", OFF_POLICY, "all six"),
         ("| setting | what it says | offline algorithms |", OFFLINE, "all five"),
+        ("| setting | what it says | planning algorithms |", PLANNING, "all three"),
     ):
         for names, *_, said in table("README.md", header):
-            for name in re.findall(r"\w+", names.replace("temperature", "")):  # of a family that is to come
+            for name in re.findall(r"\w+", names):
                 able = [algo for algo in algorithms if name in settings_of(load_spec(algo))]
                 assert said == (all_of_them if able == algorithms else ", ".join(able)), name
+
+
+def test_the_warning_in_the_documents_is_what_a_run_says(caplog: pytest.LogCaptureFixture) -> None:
+    run = build(load_config("gumbel_muzero", env_id="CartPole-v1", value_limit=100, num_envs=2, num_simulations=2))
+    run.start()
+    run.advance()
+    run.close()
+    assert TOO_LOW in caplog.messages
 
 
 def test_early_stopping_table_has_every_key_and_default() -> None:

@@ -132,6 +132,30 @@ def test_kill_9_and_resume_with_a_replay_in_new_processes(tmp_path: Path) -> Non
     assert len({row["epsilon"] for row in metrics_rows(tmp_path / "killed")}) > 10
 
 
+def test_kill_9_and_resume_of_a_planner_in_new_processes(tmp_path: Path) -> None:
+    """Searches with noise, priorities, and targets of later searches that were written back."""
+    config = tiny(
+        algo="gumbel_muzero",
+        prioritized=True,
+        per_beta_schedule=1.0,
+        reanalyze_ratio=0.5,
+        temperature_schedule=0.25,
+        temperature_moves=8,
+        normalize_obs=True,
+        buffer_size=150,
+        eval_interval=60,
+        total_timesteps=2 * N,
+        checkpoint_interval=48,
+    )
+    end = latest(killed_and_resumed(config, tmp_path))
+    assert end.state["algorithm"]["n_updates"] > 100
+    for name in ("replay.rows", "replay.records", "sampler.priorities"):
+        assert sum(len(chunk) for chunk in end.arrays[name].chunks()) == 150, "the replay was full"
+    rows = metrics_rows(tmp_path / "killed")
+    assert {row["reanalyzed"] for row in rows if "reanalyzed" in row} == {0.5}
+    assert (rows[-1]["temperature"], len({row["temperature"] for row in rows}) > 10) == (0.25, True)
+
+
 @pytest.mark.parametrize("online", [False, True])
 def test_kill_9_and_resume_with_a_dataset_in_new_processes(online: bool, tmp_path: Path) -> None:
     config = tiny(

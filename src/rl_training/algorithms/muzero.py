@@ -226,6 +226,11 @@ class MuZero(ReplayAlgorithm):
         values = self.teacher.values(self.observer.scaled(seen.reshape(-1, *seen.shape[2:])))
         return returns_to(windows, rows, values.reshape(rows.shape), self.teacher.discount)
 
+    def reanalysis_bytes(self) -> int:
+        """The RAM that the searches of one reanalysis take."""
+        roots = round(self.cfg.reanalyze_ratio * self.cfg.batch_size) * (self.cfg.unroll_steps + 1)
+        return self.teacher.searcher.bytes_needed(roots, self.policy.network.latent_size)
+
     def reanalyze(self, memory: Memory, windows: Windows) -> float:
         """Search a share of the windows again with the target network, and keep what it found; returns that share."""
         count = round(self.cfg.reanalyze_ratio * len(windows))

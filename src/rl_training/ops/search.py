@@ -222,6 +222,11 @@ class Searcher:
         summarize(self._tree, self._rule, found)
         return SearchResult(**found._asdict(), actions=roots.actions)
 
+    def bytes_needed(self, roots: int, embedding: int) -> int:
+        """The RAM that the trees of so many roots take, with embeddings of this size."""
+        one = new_tree(1, self.simulations + 1, self.actions, embedding, self.action_size)
+        return roots * sum(array.nbytes for array in one)
+
     def tree(self, root: int = 0) -> SearchTree:
         """The tree of one root of the last search."""
         if not 0 <= root < self._roots:

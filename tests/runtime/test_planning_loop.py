@@ -1,0 +1,96 @@
+"""The loop of the planning family: what it says before it takes memory, and the long preset that nobody has measured."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_training import UserError, train_efficientzero
+from rl_training.data import replay as replay_module
+from rl_training.data.ram import readable
+from rl_training.experiment.config import load_config
+from rl_training.runtime.loops import planning
+from rl_training.runtime.train import build
+from rl_training.runtime.workflows import resume_training
+from run_helpers import Pulled, PullPlug, latest, metrics_rows, tiny
+
+REANALYSED: dict[str, Any] = {"reanalyze_ratio": 0.5, "num_simulations": 9, "unroll_steps": 3, "vectorization": "sync"}
+
+
+def said(caplog: pytest.LogCaptureFixture, **settings: Any) -> list[str]:
+    """What is said when a run is built."""
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "rl_training"):
+        build(load_config(tiny(algo="gumbel_muzero", **settings))).close()
+    return caplog.messages
+
+
+def test_the_ram_of_replay_and_reanalysis_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    run = build(load_config(tiny(algo="gumbel_muzero", **REANALYSED)))
+    algorithm: Any = run.algorithm
+    windows = round(0.5 * algorithm.cfg.batch_size)
+    memory = algorithm.policy.planner.search  # the trees that the searches of the teacher will have
+    assert callable(memory)
+    trees = algorithm.teacher.searcher
+    trees(
+        algorithm.teacher._inference.model(0.9, None, windows * 4),
+        algorithm.teacher._inference.roots(run.loop.memory.replay._store["obs"][: windows * 4], None),
+    )
+    taken = sum(array.nbytes for array in trees._tree)
+    assert algorithm.reanalysis_bytes() == pytest.approx(taken, rel=0.01)
+    run.close()
+    first, second = said(caplog, **REANALYSED)
+    replay = sum(array.data.nbytes for array in run.loop.memory.replay.arrays.values())
+    assert first == f"the replay of 150 transitions takes up to {readable(replay)} of RAM", "records included"
+    assert second == f"reanalysis takes up to {readable(algorithm.reanalysis_bytes())} of RAM"
+    assert len(said(caplog, **REANALYSED | {"reanalyze_ratio": 0.0})) == 1
+
+
+def test_reanalysis_that_does_not_fit_beside_the_replay_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config(tiny(algo="muzero", **REANALYSED))
+    run = build(config)
+    algorithm: Any = run.algorithm
+    replay = sum(array.data.nbytes for array in run.loop.memory.replay.arrays.values())
+    run.close()
+    for module in (planning, replay_module):
+        monkeypatch.setattr(module, "available_memory", lambda: replay + 100)
+    with pytest.raises(UserError) as refused:
+        build(config)
+    assert str(refused.value) == (
+        f"reanalyze_ratio=0.5: its searches need {readable(algorithm.reanalysis_bytes())} of RAM beside the replay's "
+        f"{readable(replay)}, and {readable(replay + 100)} are available; lower it, batch_size or num_simulations"
+    )
+    build(config.replace(reanalyze_ratio=0.0)).close()
+
+
+def test_records_count_in_the_ram_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_module, "available_memory", lambda: 1000)
+    with pytest.raises(UserError, match=r"buffer_size=150: needs 9\.\d KiB of RAM, and 1000 bytes are available; at"):
+        build(load_config(tiny(algo="muzero", vectorization="sync")))
+
+
+def test_efficientzero_on_pong_trains_and_resumes(tmp_path: Path) -> None:
+    """2,000 steps of the preset, cut in the middle.
+
+    The network, the searches and the minibatches are smaller: with its own the 2,000 steps would take most of an hour
+    on two cores. Every part of the algorithm is as in the preset.
+    """
+    pytest.importorskip("ale_py", reason="the extra atari is not installed")
+    small = {"num_simulations": 2, "channels": 4, "batch_size": 4, "prefix_size": 8, "projection_size": 8}
+    steps = {"total_timesteps": 2_000, "learning_starts": 400, "updates_per_step": 0.02, "buffer_size": 1_500}
+    config = load_config(
+        "efficientzero/atari_pong", **small, **steps, eval_episodes=1, eval_interval=None, time_limit=60
+    )
+    config = config.replace(checkpoint_interval=1_000, log_interval=500)
+    with pytest.raises(Pulled):
+        train_efficientzero(config, run_dir=tmp_path / "run", callbacks=[PullPlug(1_500)])
+    assert latest(tmp_path / "run").meta["step"] == 1_000
+    result = resume_training(tmp_path / "run")
+    assert (result["step"], result["n_updates"], result["replay_size"]) == (2_000.0, 32.0, 1_496.0)
+    assert latest(tmp_path / "run").meta["resume"] == "exact"
+    assert result["reanalyzed"] == 1.0
+    assert {"consistency_loss", "value_error", "temperature"} <= set(result)
+    assert [row["step"] for row in metrics_rows(tmp_path / "run")] == [504, 1_000, 1_504, 2_000]
