@@ -100,9 +100,9 @@ CLASSES = {
     IQL: SMALL_OFFLINE,
     CQL: SMALL_OFFLINE | {"cql_samples": 2},
     TD3BC: SMALL_OFFLINE,
-    MuZero: SMALL_PLANNING,
+    MuZero: SMALL_PLANNING | {"temperature": 0.5},
     GumbelMuZero: SMALL_PLANNING,
-    EfficientZero: SMALL_PLANNING | {"prefix_size": 8, "projection_size": 8},
+    EfficientZero: SMALL_PLANNING | {"prefix_size": 8, "projection_size": 8, "temperature": 0.5},
 }
 SHOWN = {"CartPole-v1": 4, "Pendulum-v1": 3}
 AGENTS = [

@@ -322,6 +322,9 @@ def few_updates(algo: str, **settings: Any) -> dict[str, Any]:
         "policy_delay": 1,
         "ent_coef": 0.05,
         "cql_samples": 2,
+        "num_simulations": 2,
+        "unroll_steps": 2,
+        "latent_size": 8,
         "dataset": "made_up_data:noise",
         "bc_baseline_updates": 1,
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,8 +17,6 @@ from rl_training.runtime.envs.boards import Game, board_maker
 from rl_training.runtime.envs.perfect import tictactoe_best_moves
 from rl_training.runtime.play import Table, draw
 from run_helpers import Command, Said, tiny
-
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +54,6 @@ def test_a_whole_game_through_a_pipe(finished: Path) -> None:
         input="\n".join("x123456789") + "\n" + "\n".join("123456789") + "\nn\n",
         capture_output=True,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(SUPPORT)},
         timeout=120,
     )
     assert (done.returncode, done.stderr) == (0, "")

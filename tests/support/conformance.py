@@ -29,10 +29,11 @@ ENGINES = ("auto", "autograd")
 ON_POLICY = [name for name, entry in REGISTRY.items() if entry.family == "on_policy"]
 OFF_POLICY = [name for name, entry in REGISTRY.items() if entry.family == "off_policy"]
 OFFLINE = [name for name, entry in REGISTRY.items() if entry.family == "offline"]
+PLANNING = [name for name, entry in REGISTRY.items() if entry.family == "planning"]
 # Who imitates learns from no rewards: `test_imitation` has worlds for it.
 REWARDED = [name for name, entry in REGISTRY.items() if entry.family != "imitation"]
-# Those that discount have values; who only repeats what was done has none.
-VALUED = [name for name in REWARDED if "gamma" in settings_of(load_spec(name))]
+# Those that discount have values; who only repeats what was done has none. EfficientZero's are those of MuZero.
+VALUED = [name for name in REWARDED if "gamma" in settings_of(load_spec(name)) and name != "efficientzero"]
 # What an update of PPO reports, and those that build on it.
 PPO_METRICS = {
     "policy_loss",
@@ -63,6 +64,9 @@ SMALL = {
     "dataset": "made_up_data:EXPERIENCE",
     "bc_baseline_updates": 0,
     "reward_scale": 1.0,
+    "num_simulations": 4,
+    "unroll_steps": 2,
+    "latent_size": 8,
 }
 
 
@@ -291,6 +295,8 @@ def values(run: Run, obs: Any, *, in_a_row: bool = False) -> np.ndarray:
         return np.concatenate(found)
     if run.config.spec.family == "on_policy":
         return chosen(learner, obs).records["value"]
+    if run.config.spec.family == "planning":
+        return learner.policy.planner.values(learner.observer.scaled(obs))
     seen = torch.from_numpy(learner.observer.scaled(obs))
     with torch.no_grad():
         if learner.policy.name == "network":  # which gives the value of every choice

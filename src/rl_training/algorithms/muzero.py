@@ -35,7 +35,7 @@ class MuZeroConfig(PlanningConfig):
     """minimise the cross-entropies of policy, value and reward along K steps of the model"""
 
     temperature: float = setting(
-        1.0,
+        0.25,
         "Root actions are drawn in proportion to visits^(1 / temperature); 0 takes the most visited one.",
         ge=0.0,
         default_schedule={"type": "linear", "start": 1.0, "end": 0.25},

@@ -318,9 +318,10 @@ def check_settings_are_live(algo: str, **settings: Any) -> None:
         for name in part.model_fields:
             conditions = dict(setting_extra(part, name)["live_when"])
             env = {key: conditions.pop(key) for key in ("actions", "observations") if key in conditions}
-            base = tiny_config(algo, env, **settings, **conditions)
+            given = settings | conditions
+            base = tiny_config(algo, env, **given)
             with _another_value(part, name, base) as value:
-                changed = _trained(tiny_config(algo, env, **settings, **conditions, **{name: value}))
+                changed = _trained(tiny_config(algo, env, **given | {name: value}))
             if repr(base) not in unchanged:
                 unchanged[repr(base)] = _trained(base)
             if not _behaves_differently(unchanged[repr(base)], changed):
