@@ -541,6 +541,28 @@ def test_evaluation_has_no_noise_and_exploration_has(algo: str, info: Any, engin
     assert len(np.unique(noisy[0][kept], axis=0)) > 1, "also side by side"
 
 
+@EACH_ENGINE
+def test_greedy_candidates_include_the_mean_of_the_policy(engine: str) -> None:
+    learner = learner_of("gumbel_muzero", CONTINUOUS, engine=engine)
+    obs = observations(CONTINUOUS, 6, np.random.default_rng(1))
+    policy = learner.policy
+    network, rows = policy.network, policy.observer.tensors(policy.observer.scaled(obs))
+    with torch.no_grad():
+        params, _ = network.predict(network.represent(rows))
+    mean = np.tanh(params[:, : CONTINUOUS.action_size].numpy())
+    greedy = acted(learner, obs, explore=False).records["actions"]
+    np.testing.assert_allclose(greedy[:, 0], mean, atol=1e-5)
+    assert not np.isclose(acted(learner, obs).records["actions"][:, 0], mean, atol=1e-5).any()
+
+
+def test_the_prior_of_wide_samples_is_lower_far_from_the_mean() -> None:
+    learner = learner_of("gumbel_muzero", CONTINUOUS, c_scale=0.0, wide_share=0.5, wide_scale=4.0)
+    act = acted(learner, same_root(learner, 400))
+    wide = round(0.5 * learner.cfg.sampled_actions)
+    shares = act.records["policy"]
+    assert shares[:, -wide:].sum(axis=1).mean() < 0.3, "few of the policy's own samples lie where wide ones do"
+
+
 def test_late_moves_are_greedy_and_the_carry_counts_them() -> None:
     learner, rows = learner_of("muzero", noise=0.1, temperature_moves=3, temperature=1.0), 300
     obs = same_root(learner, rows)

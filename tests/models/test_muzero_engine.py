@@ -18,7 +18,7 @@ from rl_training.models.muzero_engine import MuZeroEngine, within_reach
 from rl_training.models.muzero_search import EngineSearchModel, TorchSearchModel
 from rl_training.ops.kernels import acting
 from rl_training.ops.kernels import unroll as kernels
-from rl_training.ops.sampled_policy import sampled_actions
+from rl_training.ops.sampled_policy import sample_logits, sampled_actions
 from rl_training.ops.search import GumbelRule, PackedModel, Puct, Roots, Searcher
 from rl_training.ops.two_hot import Support, expectation, expected
 from rl_training.types import ObsPart, SpaceInfo
@@ -409,7 +409,7 @@ def test_all_three_models_search_alike(kind: str, rule: Puct | GumbelRule) -> No
     roots = Roots(embedding, params, value)
     if info.continuous:
         actions, interior = 5, 2
-        spread = np.array([1.0, 1.0, 1.0, 3.0, 3.0], np.float32)
+        spread = np.array([1.0, 3.0, 1.0, 3.0, 3.0], np.float32)
         noise = rng.normal(size=(4, simulations + 1, interior, 2)).astype(np.float32)
         table = sampled_actions(params, spread, rng.normal(size=(4, actions, 2)).astype(np.float32))
         roots = Roots(embedding, np.zeros((4, actions), np.float32), value, actions=table)
@@ -430,7 +430,7 @@ def test_sampled_actions_belong_to_their_node() -> None:
     engine = MuZeroEngine(network, trained=False)
     rng = np.random.default_rng(0)
     noise = rng.normal(size=(2, 4, 3, 2)).astype(np.float32)
-    spread = np.array([1.0, 2.0, 0.0, 9.0], np.float32)  # the root has more actions
+    spread = np.array([1.0, 2.0, 0.5, 9.0], np.float32)  # the root has more actions
     latent, params, _ = engine.initial(inputs(CONTINUOUS, 1, 2)[0])
     action = rng.uniform(-1.0, 1.0, size=(2, 2)).astype(np.float32)
     for model in (
@@ -444,7 +444,8 @@ def test_sampled_actions_belong_to_their_node() -> None:
         for j in range(3):
             wanted = np.tanh(mean + spread[j] * std * noise[:, 3, j])
             np.testing.assert_allclose(leaves.actions[:, j], wanted, rtol=1e-5, atol=1e-5)
-        np.testing.assert_array_equal(leaves.logits, np.zeros((2, 3)))
+        np.testing.assert_array_equal(leaves.logits, sample_logits(spread[:3], noise[:, 3]))
+        assert (leaves.logits != 0.0).all()
         np.testing.assert_array_equal(leaves.discount, np.full(2, 0.9, np.float32))
 
 

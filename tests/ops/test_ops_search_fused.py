@@ -10,6 +10,7 @@ import pytest
 
 from rl_training.ops.kernels.acting import RELU, SILU, TANH
 from rl_training.ops.kernels.exponentials import exponentiate
+from rl_training.ops.sampled_policy import sample_logits
 from rl_training.ops.search import GumbelRule, Leaves, PackedModel, Puct, Roots, Searcher, SearchResult, fastest
 from rl_training.ops.two_hot import Support, inverse_h
 from rl_training.types import Array
@@ -99,8 +100,9 @@ class Plain:
         assert self.packed.spread is not None
         mean, std = policy[:, None, :size], np.exp(np.clip(policy[:, None, size:], -5.0, 2.0))
         noise = self.noise[: len(latent), simulation]
-        sampled = np.tanh(mean + self.packed.spread[: noise.shape[1], None] * std * noise)
-        return np.zeros(noise.shape[:2]), numbers, sampled
+        spread = self.packed.spread[: noise.shape[1]]
+        sampled = np.tanh(mean + spread[:, None] * std * noise)
+        return sample_logits(spread, noise), numbers, sampled
 
     def step(self, embedding: Array, action: Array, simulation: int) -> Leaves:
         inputs = action if self.packed.action_size else np.eye(self.actions)[action]

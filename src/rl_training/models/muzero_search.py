@@ -7,7 +7,7 @@ import torch
 
 from rl_training.models.muzero import MuZeroNetwork
 from rl_training.models.muzero_engine import MuZeroEngine
-from rl_training.ops.sampled_policy import sampled_actions
+from rl_training.ops.sampled_policy import sample_logits, sampled_actions
 from rl_training.ops.search import Leaves
 from rl_training.ops.two_hot import expected
 from rl_training.types import Array
@@ -17,21 +17,23 @@ class _Answers:
     """The constant discount of all edges; for continuous actions, how the actions of a node are sampled.
 
     Action j of the node that simulation k makes is tanh(mean + spread[j] * std * noise[b, k, j]); `spread` is `[A]`,
-    `noise` is standard normal, `[B, simulations + 1, actions of a node, d]`. The prior of samples is flat.
+    `noise` is standard normal, `[B, simulations + 1, actions of a node, d]`. The prior of samples is `sample_logits`.
     """
 
     def __init__(self, discount: float, *, continuous: bool, spread: Array | None, noise: Array | None) -> None:
         if continuous != (spread is not None) or continuous != (noise is not None):
             raise ValueError("a model of continuous actions needs spread and noise, any other takes none")
-        self._discount, self._spread, self._noise = discount, spread, noise
+        self._discount, self._noise = discount, noise
+        if spread is not None and noise is not None:
+            self._spread = spread[: noise.shape[2]]
+            self._prior = sample_logits(self._spread, noise)
 
     def leaves(self, simulation: int, reward: Array, embedding: Array, params: Array, value: Array) -> Leaves:
         discount = np.full(len(reward), self._discount, np.float32)
-        if self._spread is None or self._noise is None:
+        if self._noise is None:
             return Leaves(reward, discount, embedding, params, value)
-        noise = self._noise[:, simulation]
-        actions = sampled_actions(params, self._spread[: noise.shape[1]], noise)
-        return Leaves(reward, discount, embedding, np.zeros(actions.shape[:2], np.float32), value, actions)
+        actions = sampled_actions(params, self._spread, self._noise[:, simulation])
+        return Leaves(reward, discount, embedding, self._prior[:, simulation], value, actions)
 
 
 class TorchSearchModel:

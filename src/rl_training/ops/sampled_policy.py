@@ -28,6 +28,26 @@ def sampled_actions(params: Array, spread: Array, noise: Array) -> Array:
     return actions
 
 
+def sample_logits(spread: Array, noise: Array) -> Array:
+    """log(pi / beta), float32 `[..., A]`: the prior of the actions that `sampled_actions` makes of this noise.
+
+    pi is the policy, beta the mixture of the Gaussians that the A actions come from. With this prior, sums over samples
+    stand for expectations under the policy, whatever the spread (Hubert et al. 2021): wide samples look further without
+    making the policy that is learned from them wider. Both densities are relative to the deviation of the policy, so
+    neither depends on its parameters.
+    """
+    scales, counts = np.unique(spread.astype(np.float64), return_counts=True)
+    if np.array_equal(scales, [1.0]):
+        return np.zeros(noise.shape[:-1], np.float32)
+    distance = np.square(spread[:, None] * noise.astype(np.float64)).sum(axis=-1)
+    # The logs of the parts of beta / pi.
+    parts = np.log(counts / spread.size) - noise.shape[-1] * np.log(scales)
+    parts = parts + 0.5 * distance[..., None] * (1.0 - 1.0 / np.square(scales))
+    highest = parts.max(axis=-1)
+    logits: Array = -(highest + np.log(np.exp(parts - highest[..., None]).sum(axis=-1)))
+    return logits.astype(np.float32)
+
+
 def log_density(params: Tensor, sampled: Tensor) -> tuple[Tensor, Tensor]:
     """Log-densities `[..., A]` of sampled actions `[..., A, D]`, and the entropy `[...]` before tanh."""
     mean, raw = params.chunk(2, dim=-1)

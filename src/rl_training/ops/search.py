@@ -116,7 +116,7 @@ class PackedModel(NamedTuple):
     kind: int  # activation: TANH, RELU or SILU of ops/kernels/acting.py
     latent: int
     # 0: actions are indices. Else their size d; the policy is [mean, log_std], log_std is clipped to [-5, 2], and
-    # action j of a node is tanh(mean + spread[j] * exp(log_std) * noise[b, node, j]).
+    # action j of a node is tanh(mean + spread[j] * exp(log_std) * noise[b, node, j]); its prior is `sample_logits`.
     action_size: int
     reward_support: Support
     value_support: Support

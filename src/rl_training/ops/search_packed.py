@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rl_training.ops.kernels.fused_search import Model, pack
+from rl_training.ops.sampled_policy import sample_logits
 from rl_training.types import Array
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Packing:
             self._layout, self._space = layout, _space(model)
         weights, moves, plan, points, rows, bits = self._space
         pack(model.weights, moves, weights)
+        spread, draw = _spread(model, draws[2]), _noise(model, noise, draws)
         return Model(
             weights=weights,
             plan=plan,
@@ -49,8 +51,9 @@ class Packing:
             points=points,
             rewards=model.reward_support.bins,
             discount=float(model.discount),
-            spread=_spread(model, draws[2]),
-            noise=_noise(model, noise, draws),
+            spread=spread,
+            noise=draw,
+            prior=sample_logits(spread, draw) if model.action_size else _NO_PRIOR,
             rows=rows,
             bits=bits,
         )
@@ -58,6 +61,7 @@ class Packing:
 
 _NO_SPREAD = np.zeros(0, np.float32)
 _NO_NOISE = np.zeros((0, 0, 0, 0), np.float32)
+_NO_PRIOR = np.zeros((0, 0, 0), np.float32)
 
 
 def _spread(model: PackedModel, actions: int) -> Array:
@@ -65,7 +69,7 @@ def _spread(model: PackedModel, actions: int) -> Array:
         return _NO_SPREAD
     if model.spread is None or model.spread.size < actions:
         raise ValueError(f"a model that samples its actions needs a spread of each of {actions} actions")
-    return np.ascontiguousarray(model.spread, np.float32)
+    return np.ascontiguousarray(model.spread[:actions], np.float32)
 
 
 def _noise(model: PackedModel, noise: Array | None, draws: tuple[int, int, int]) -> Array:
@@ -76,7 +80,7 @@ def _noise(model: PackedModel, noise: Array | None, draws: tuple[int, int, int])
     wanted = (*draws, model.action_size)
     if noise is None or any(have < need for have, need in zip(noise.shape, wanted, strict=True)):
         raise ValueError(f"noise must have at least the shape {wanted}, got {None if noise is None else noise.shape}")
-    return np.ascontiguousarray(noise, np.float32)
+    return np.ascontiguousarray(noise[:, :, : draws[2]], np.float32)
 
 
 def _check(model: PackedModel) -> None:

@@ -18,7 +18,7 @@ from rl_training.algorithms.planning import PlanningModelConfig
 from rl_training.models.muzero import MLPMuZero, MuZeroNetwork, muzero_network
 from rl_training.models.muzero_engine import MuZeroEngine, within_reach
 from rl_training.models.muzero_search import EngineSearchModel, TorchSearchModel
-from rl_training.ops.sampled_policy import sampled_actions
+from rl_training.ops.sampled_policy import sample_logits, sampled_actions
 from rl_training.ops.search import PackedModel, Roots, SearchModel, fastest
 from rl_training.ops.two_hot import Support, expected, h_transform
 from rl_training.types import Array, UserError
@@ -57,7 +57,7 @@ class Inference(ABC):
         if candidates is None:
             return Roots(embedding, params, value)
         actions = sampled_actions(params, candidates.spread, candidates.root)
-        return Roots(embedding, np.zeros(actions.shape[:2], np.float32), value, actions=actions)
+        return Roots(embedding, sample_logits(candidates.spread, candidates.root), value, actions=actions)
 
 
 class TorchInference(Inference):

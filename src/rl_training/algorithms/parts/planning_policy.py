@@ -169,7 +169,8 @@ class Planner:
     def _candidates(self, count: int, rng: np.random.Generator | None) -> Candidates | None:
         """What the sampled actions of every node are made from.
 
-        Without a generator they are the same everywhere, so that greedy actions depend on the observation alone.
+        Without a generator they are the same everywhere, so that greedy actions depend on the observation alone; the
+        first is the policy's mean, so that the noise of the others does not limit how good the best one can be.
         """
         spread = self._policy.spread
         if spread is None:
@@ -179,7 +180,9 @@ class Planner:
             drawn = (rng.standard_normal((count, *shape), dtype=np.float32) for shape in (root, nodes))
             return Candidates(spread, *drawn)
         fixed = np.random.Generator(np.random.PCG64(_FIXED_NOISE))
-        once = (fixed.standard_normal(shape, dtype=np.float32) for shape in (root, nodes))
+        once = [fixed.standard_normal(shape, dtype=np.float32) for shape in (root, nodes)]
+        for noise in once:
+            noise[..., 0, :] = 0.0
         return Candidates(spread, *(np.repeat(noise[None], count, axis=0) for noise in once))
 
 

@@ -37,8 +37,9 @@ class Model(NamedTuple):
     points: Array  # float32 [bins of rewards + bins of values]: both supports
     rewards: int  # bins of rewards
     discount: float
-    spread: Array  # float32 [A]
+    spread: Array  # float32 [interior]
     noise: Array  # float32 [B, N, interior, d]
+    prior: Array  # float32 [B, N, interior]: logits of sampled actions
     rows: Array  # float32 [5, width]: scratch
     bits: Array  # the memory of `rows` as int32
 
@@ -217,10 +218,9 @@ def fused_search(tree: Tree, rule: Rule, model: Model, roots: int) -> None:
             _shift(rows, row, zero, logits, rewards, bins)
             exponentiate(logits, bits, spare, spare_bits)
             if action.size > 0:
-                noise = model.noise[b, node, : rule.interior]
-                _sample(rows, row, values, model.spread, noise, tree.actions[b, node])
+                _sample(rows, row, values, model.spread, model.noise[b, node], tree.actions[b, node])
             for a in range(rule.interior):
-                logit = rows[row, values + a] if action.size == 0 else np.float32(0.0)
+                logit = rows[row, values + a] if action.size == 0 else model.prior[b, node, a]
                 one.edges[node, LOGIT, a] = logit if logit > LOWEST else LOWEST
             one.values[node, REWARD] = _mean(logits, model.points, zero, rewards)
             one.values[node, DISCOUNT] = np.float32(model.discount)
