@@ -74,12 +74,13 @@ def test_efficientzero_on_pong_trains_and_resumes(tmp_path: Path) -> None:
     on two cores. Every part of the algorithm is as in the preset.
     """
     pytest.importorskip("ale_py", reason="the extra atari is not installed")
-    small = {"num_simulations": 2, "channels": 4, "batch_size": 4, "prefix_size": 8, "projection_size": 8}
+    small = {"num_simulations": 1, "channels": 4, "blocks": 0, "batch_size": 4, "prefix_size": 8, "projection_size": 8}
     steps = {"total_timesteps": 2_000, "learning_starts": 400, "updates_per_step": 0.02, "buffer_size": 1_500}
     rhythm = {"checkpoint_interval": 1_000, "log_interval": 500, "eval_interval": None, "eval_episodes": 1}
-    config = load_config("efficientzero/atari_pong", **small, **steps, **rhythm, time_limit=260)
+    few = {"num_envs": 4, "time_limit": 260}  # a reset of the emulators takes most of a second
+    config = load_config("efficientzero/atari_pong", **small, **steps, **rhythm, **few)
     with pytest.raises(Pulled):
-        train_efficientzero(config, run_dir=tmp_path / "run", callbacks=[PullPlug(1_500)])
+        train_efficientzero(config, run_dir=tmp_path / "run", callbacks=[PullPlug(1_050)])
     assert latest(tmp_path / "run").meta["step"] == 1_000
     result = resume_training(tmp_path / "run")
     assert (result["step"], result["n_updates"]) == (2_000.0, 32.0)
