@@ -666,6 +666,7 @@ def test_a_run_reports_its_temperature_and_what_searches_found() -> None:
         ("muzero", "value_normalization", "none"),
         ("muzero", "reanalyze_ratio", 1.5),
         ("muzero", "reanalyze_ratio_schedule", "linear"),
+        ("gumbel_muzero", "sampled_actions_schedule", "linear"),
         ("muzero", "value_bins", 1),
         ("muzero", "reward_limit", 0.0),
         ("muzero", "gamma", 1.01),

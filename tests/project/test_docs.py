@@ -33,6 +33,7 @@ from rl_training.experiment.schedules import KINDS
 from rl_training.experiment.settings import EarlyStoppingRule
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.train import INTERRUPTED, Interrupted, Run, build, train
+from rl_training.testing import tiny_config
 from rl_training.types import Metrics, UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -385,6 +386,25 @@ def test_the_warning_in_the_documents_is_what_a_run_says(caplog: pytest.LogCaptu
     run.advance()
     run.close()
     assert TOO_LOW in caplog.messages
+
+
+def test_the_metrics_of_planning_are_explained() -> None:
+    """All that these algorithms report and DQN, with the same loop, does not."""
+    reported = {algo: metrics_of(algo) for algo in (*PLANNING, "dqn")}
+    rows = table("docs/planning.md", "| metric | meaning |")
+    explained = {name for names, _ in rows for name in re.findall(r"\w+", names)}
+    assert explained <= set().union(*(reported[algo] for algo in PLANNING))
+    for algo in PLANNING:
+        assert reported[algo] - reported["dqn"] - {"ent_coef"} <= explained, algo
+
+
+def metrics_of(algo: str) -> set[str]:
+    run = build(tiny_config(algo))
+    run.start()
+    for _ in range(3):  # by then episodes have ended
+        run.advance()
+    run.close()
+    return set(run.metrics)
 
 
 def test_early_stopping_table_has_every_key_and_default() -> None:

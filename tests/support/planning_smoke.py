@@ -10,6 +10,7 @@ import gymnasium as gym
 import pytest
 
 from off_policy_smoke import OffPolicySmoke
+from rl_training import UserError, resume_training
 from rl_training.testing import TinyEnv
 from run_helpers import cut_and_resume, latest, metrics_rows, run_differences
 
@@ -71,3 +72,6 @@ class PlanningSmoke(OffPolicySmoke):
         result = self.run(tmp_path / "run", **pendulum)
         assert result["n_updates"] == self.n_updates
         assert result["eval_return_mean"] < 0.0
+        with pytest.raises(UserError, match=r"sampled_actions=8: a resumed run keeps its sampled_actions \(4\)"):
+            resume_training(tmp_path / "run", total_timesteps=120, sampled_actions=8)
+        assert resume_training(tmp_path / "run", total_timesteps=120, num_simulations=6)["step"] == 120.0

@@ -83,6 +83,7 @@ class PlanningConfig(MinibatchConfig):
         16,
         "Sampled actions of a search's root (continuous actions).",
         ge=2,
+        static=True,  # the replay buffer has room for so many
         live_when={"actions": "continuous"},
         probe=4,
     )
