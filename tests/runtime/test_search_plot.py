@@ -99,10 +99,12 @@ def test_a_board_is_drawn_with_the_moves_that_are_left(runs: Path) -> None:
     view = view_search(runs / "tictactoe", step=2, seed=6)
     assert isinstance(view.state, str)
     assert (view.state.count("X"), view.state.count("O")) == (2, 2), "an even seed moves first"
+    assert view.place == "step 2 of the episode with seed 6, X to move"
     assert {action.label for action in view.actions} == {mark for mark in view.state if mark.isdigit()}
     other = view_search(runs / "tictactoe", step=1, seed=7)
     assert isinstance(other.state, str)
     assert (other.state.count("X"), other.state.count("O")) == (2, 1), "an odd one second"
+    assert other.place.endswith(", O to move")
 
 
 def test_values_of_a_game_are_those_of_the_player_at_the_root(runs: Path) -> None:
@@ -195,7 +197,7 @@ def test_every_kind_of_run_is_drawn(kind: str, runs: Path) -> None:
     view = view_search(runs / kind)
     figure = draw_search(view)
     words = words_of(figure)
-    assert f"{view.algo} on {view.env_id}, step 0 of the episode with seed 0" in words
+    assert f"{view.algo} on {view.env_id}, {view.place}" in words
     assert {"action", "prior", "visits", "value", "policy target"} <= set(words)
     for action in view.actions:
         assert words.count(action.label) >= 1

@@ -21,7 +21,7 @@ from rl_training.runtime.rng import seeded
 from rl_training.runtime.saved_policy import load_policy
 from rl_training.types import Array, UserError
 
-_MARKS = "XO"
+MARKS = "XO"
 _WIDTH = 100
 
 
@@ -82,7 +82,7 @@ class Table:
         game, total = self.game, 0.0
         game.reset(int(self._rng.integers(2**31 - 1)))
         self.player.begin()
-        self._say(f"You are {_MARKS[person]} and move {('first', 'second')[person]}. Type the number of a move, or q.")
+        self._say(f"You are {MARKS[person]} and move {('first', 'second')[person]}. Type the number of a move, or q.")
         while not game.over:
             if game.turn == person:
                 self._say(draw(game))
@@ -93,7 +93,7 @@ class Table:
                 total += game.move(move)
             else:
                 move = self.player.choose(game, self._rng)
-                self._say(f"{_MARKS[1 - person]} plays {move + self._offset}")
+                self._say(f"{MARKS[1 - person]} plays {move + self._offset}")
                 total -= game.move(move)
         self._say(draw(game))
         self.results.append(total)
@@ -129,7 +129,7 @@ def draw(game: Game) -> str:
 def _cells(game: Game) -> Array:
     """The marks of both players, X moving first, and spaces."""
     obs = game.look(0)[0]
-    return np.where(obs[..., 0] == 1, _MARKS[0], np.where(obs[..., 1] == 1, _MARKS[1], " "))
+    return np.where(obs[..., 0] == 1, MARKS[0], np.where(obs[..., 1] == 1, MARKS[1], " "))
 
 
 def _draw_tictactoe(cells: Array) -> str:

@@ -19,7 +19,7 @@ from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, read_met
 from rl_training.runtime.envs.boards import Game
 from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.evaluate import Moment, in_its_own
-from rl_training.runtime.play import draw, drawable, numbers_from
+from rl_training.runtime.play import MARKS, draw, drawable, numbers_from
 from rl_training.runtime.saved_policy import SavedPolicy, load_policy
 from rl_training.types import Array, SpaceInfo, UserError
 
@@ -83,7 +83,8 @@ def view_search(
     settings = drawable(saved.config) if saved.info.two_player else saved.config.run
     with closing(in_its_own(settings, saved.config.loop, saved.info)) as evaluator:
         moment = evaluator.moment(saved.policy, seed, step)
-        return _view(saved, moment, f"step {step} of the episode with seed {seed}")
+        mover = "" if moment.game is None else f", {MARKS[moment.game.turn]} to move"
+        return _view(saved, moment, f"step {step} of the episode with seed {seed}{mover}")
 
 
 def _view(saved: SavedPolicy, moment: Moment, place: str) -> SearchView:
