@@ -200,9 +200,13 @@ def verify(ctx: click.Context, preset: str, overrides: tuple[str, ...], seeds: s
         outcome = verify_preset(preset, overrides, seeds=chosen, callbacks=callbacks)
     meaning = " (mean of the last 5 evaluations)" if outcome.measure == "last_5_evaluations" else ""
     for seed, value in outcome.returns.items():
-        click.echo(f"seed {seed}: return {value:.2f}{meaning} in {outcome.minutes[seed]:.2f} minutes")
+        final = f", {outcome.final_returns[seed]:.2f} of the final policy" if outcome.final_returns else ""
+        click.echo(f"seed {seed}: return {value:.2f}{meaning}{final} in {outcome.minutes[seed]:.2f} minutes")
     verdict = "holds" if outcome.passed else "does NOT hold"
-    click.echo(f"{preset}: mean {outcome.mean:.2f}, expected at least {outcome.expected:g}: {verdict}")
+    claim = f"mean {outcome.mean:.2f}, expected at least {outcome.expected:g}"
+    if outcome.final_expected is not None:
+        claim += f"; final policies {outcome.final_mean:.2f}, expected at least {outcome.final_expected:g}"
+    click.echo(f"{preset}: {claim}: {verdict}")
     ctx.exit(DONE if outcome.passed else FAILED)
 
 

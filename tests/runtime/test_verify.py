@@ -12,7 +12,7 @@ import yaml
 from rl_training.experiment.config import load_config
 from rl_training.experiment.presets import preset_names
 from rl_training.experiment.settings import Expected
-from rl_training.runtime.workflows import verify_preset
+from rl_training.runtime.workflows import evaluate_checkpoint, verify_preset
 from rl_training.types import UserError
 from run_helpers import Command, metrics_rows, tiny
 
@@ -45,6 +45,7 @@ def preset(folder: Path, **changes: Any) -> Path:
             "expected.measure='best': must be one of final_policy, last_5_evaluations",
         ),
         ({"lang": True, "return": 9.0}, "did you mean 'long'"),
+        ({"return": 9.0, "final_return": 8.0}, "expected: 'final_return' needs 'measure: last_5_evaluations'"),
     ],
 )
 def test_a_claim_is_a_return_or_nothing(expected: dict[str, Any], words: str) -> None:
@@ -97,8 +98,21 @@ def test_the_mean_of_the_last_five_evaluations(command: Command, tmp_path: Path)
     assert len(returns) == 6
     mean = sum(returns[1:]) / 5
     assert abs(mean - returns[-1]) > 0.1, "the two measures must differ for this to say anything"
-    assert f"seed 7: return {mean:.2f} (mean of the last 5 evaluations) in 0.0" in said.out
+    assert f"seed 7: return {mean:.2f} (mean of the last 5 evaluations) in " in said.out
     assert f"mean {mean:.2f}, expected at least 1: holds" in said.out
+
+
+@pytest.mark.parametrize(("bar", "verdict", "code"), [(1.0, "holds", 0), (1e6, "does NOT hold", 1)])
+def test_the_final_policy_beside_the_last_evaluations(
+    bar: float, verdict: str, code: int, command: Command, tmp_path: Path
+) -> None:
+    said = command("verify", preset(tmp_path, expected=LAST_5 | {"final_return": bar, "episodes": 3}), "--quiet")
+    assert said.code == code
+    found = re.search(r"\(mean of the last 5 evaluations\), ([\d.]+) of the final policy in ", said.out)
+    assert found is not None
+    assert f"; final policies {found[1]}, expected at least {bar:g}: {verdict}" in said.out
+    (run_dir,) = (tmp_path / "runs").iterdir()
+    assert f"{evaluate_checkpoint(run_dir, num_episodes=3)['eval_return_mean']:.2f}" == found[1]
 
 
 def test_too_few_evaluations_are_said_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,10 @@ class Expected(ConfigPart):
     steps: int = setting(0, "Steps at which it is measured.", ge=0)
     minutes: float = setting(0.0, "Minutes for each seed on two cores.", ge=0.0, static=True)
     measured: tuple[float, ...] = setting((), "The return of each seed, when it was measured.")
+    final_return: float | None = setting(
+        None, "Beside the last five evaluations: the final policy's mean return is at least this.", static=True
+    )
+    final_measured: tuple[float, ...] = setting((), "The final policy's return of each seed, when it was measured.")
     episodes: int = setting(100, "Episodes in which the final policy is evaluated, with greedy actions.", ge=1)
 
     @model_validator(mode="after")
@@ -70,6 +74,8 @@ class Expected(ConfigPart):
             raise ValueError("'published' is for presets that are not measured here; it needs 'long: true'")
         if not self.long and self.return_ is None:
             raise ValueError("needs 'return', or 'long: true' where nothing is claimed")
+        if self.final_return is not None and self.measure != "last_5_evaluations":
+            raise ValueError("'final_return' needs 'measure: last_5_evaluations'; 'return' is the final policy's already")
         return self
 
 

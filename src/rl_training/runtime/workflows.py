@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -244,14 +244,21 @@ class Verification:
     measure: str
     returns: dict[int, float]
     minutes: dict[int, float]
+    final_expected: float | None = None
+    final_returns: dict[int, float] = field(default_factory=dict)
 
     @property
     def mean(self) -> float:
         return float(np.mean(list(self.returns.values())))
 
     @property
+    def final_mean(self) -> float:
+        """The mean return of the final policies, if the preset claims one beside the last evaluations."""
+        return float(np.mean(list(self.final_returns.values())))
+
+    @property
     def passed(self) -> bool:
-        return self.mean >= self.expected
+        return self.mean >= self.expected and (self.final_expected is None or self.final_mean >= self.final_expected)
 
 
 class _Evaluations(Callback):
@@ -274,7 +281,7 @@ def verify_preset(
     """Train a preset on the seeds of its evidence and measure each seed's return as the preset specifies."""
     overrides = list(overrides)
     expected, bar = _claim(preset, load_config(preset, overrides))
-    returns, minutes = {}, {}
+    returns, minutes, finals = {}, {}, {}
     for seed in seeds or expected.seeds:
         evaluations = _Evaluations()
         run = build(load_config(preset, overrides, seed=seed), callbacks=[*callbacks, evaluations])
@@ -287,11 +294,13 @@ def verify_preset(
             minutes[seed] = (time.perf_counter() - started) / 60.0
             if expected.measure == "last_5_evaluations":
                 returns[seed] = _mean_of_last(evaluations.returns, 5)
+                if expected.final_return is not None:
+                    finals[seed] = run.evaluate(expected.episodes).mean
             else:
                 returns[seed] = run.evaluate(expected.episodes).mean
         finally:
             run.close()
-    return Verification(preset, bar, expected.measure, returns, minutes)
+    return Verification(preset, bar, expected.measure, returns, minutes, expected.final_return, finals)
 
 
 def _claim(preset: str, config: Config) -> tuple[Expected, float]:
