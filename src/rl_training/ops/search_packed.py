@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rl_training.ops.kernels.fused_search import Model, pack
+from rl_training.ops.kernels.dense import FEWEST, LANES, pack
+from rl_training.ops.kernels.fused_search import BLOCK, BUFFERS, Model
 from rl_training.ops.sampled_policy import sample_logits
 from rl_training.types import Array
 
@@ -31,6 +32,7 @@ class Packing:
     def __init__(self) -> None:
         self._layout: tuple[object, ...] = ()
         self._space: _Space | None = None
+        self._searched = np.zeros(BLOCK, np.int64)
 
     def __call__(self, model: PackedModel, noise: Array | None, draws: tuple[int, int, int]) -> Model:
         """`draws` is the shape of the nodes' noise without its last axis: roots, nodes, actions."""
@@ -56,6 +58,7 @@ class Packing:
             prior=sample_logits(spread, draw) if model.action_size else _NO_PRIOR,
             rows=rows,
             bits=bits,
+            searched=self._searched,
         )
 
 
@@ -119,33 +122,33 @@ def _space(model: PackedModel) -> _Space:
     moves: list[tuple[int, ...]] = []
     end = index = 0
     while index < len(layers):
-        inputs, outputs, offset = layers[index]
+        rows, outputs, offset = layers[index]
         joined = [(outputs, offset)]
         if index == model.hidden[0]:
             joined.append((layers[index + 1][1], layers[index + 1][2]))
         elif index == len(layers) - 2:
             # The kernel reads the value first.
             joined.insert(0, (layers[index + 1][1], layers[index + 1][2]))
-        used = sum(columns for columns, _ in joined)
-        width, start = _padded(used), end
-        plan.append((used, width, start, start + inputs * width, 0))
+        panels = max(-(-sum(columns for columns, _ in joined) // LANES), FEWEST)
+        # The rows of actions, which only the first matrix has, are not multiplied but added.
+        inputs = rows if index else model.latent
+        size, added = (inputs + 1) * LANES, end + panels * (inputs + 1) * LANES
+        plan.append((inputs, panels, end, added, 0))
+        column = 0
         for columns, source in joined:
-            # The bias is one more row after the weights.
-            moves.append((source, columns, start, width, inputs + 1))
-            start += columns
-        end += (inputs + 1) * width
+            after = source + inputs * columns
+            moves.append((source, inputs, columns, end, column, LANES, size))
+            moves.append((after, rows - inputs, columns, added, column, LANES * panels, 0))
+            moves.append((after + (rows - inputs) * columns, 1, columns, end + inputs * LANES, column, LANES, size))
+            column += columns
+        end = added + (rows - inputs) * panels * LANES
         index += len(joined)
     plan[0] = (*plan[0][:-1], model.action_size or 1)
     points = np.concatenate([model.reward_support.points, model.value_support.points])
-    width = max(_padded(points.size), *(line[1] for line in plan))
-    rows = _aligned(5 * width).reshape(5, width)
+    width = max(model.latent, points.size, *(line[1] * LANES for line in plan))
+    rows_memory = _aligned(BUFFERS * BLOCK * width).reshape(BUFFERS, BLOCK * width)
     table, copies = np.array(plan, np.int64), np.array(moves, np.int64)
-    return _Space(_aligned(end), copies, table, points, rows, rows.view(np.int32))
-
-
-def _padded(columns: int) -> int:
-    """The next multiple of eight float32, which are 32 bytes."""
-    return (columns + 7) // 8 * 8
+    return _Space(_aligned(end), copies, table, points, rows_memory, rows_memory.view(np.int32))
 
 
 def _aligned(size: int) -> Array:

@@ -19,3 +19,14 @@ def jit(function: F) -> F:
         return numba.njit(cache=True, error_model="numpy")(function)  # type: ignore[no-any-return]
     except RuntimeError:  # numba found no folder that it may write its cache to
         return numba.njit(error_model="numpy")(function)  # type: ignore[no-any-return]
+
+
+def inlined(function: F) -> F:
+    """`jit` for a small function that kernels call in their innermost loops.
+
+    It becomes a part of each caller: an array is a dozen numbers, which a call would copy each time.
+    """
+    try:
+        return numba.njit(cache=True, error_model="numpy", forceinline=True)(function)  # type: ignore[no-any-return]
+    except RuntimeError:
+        return numba.njit(error_model="numpy", forceinline=True)(function)  # type: ignore[no-any-return]

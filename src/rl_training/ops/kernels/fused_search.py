@@ -1,9 +1,9 @@
 """The whole search of a small MLP model as one compiled call: no allocation and no Python per simulation.
 
-A matrix and a vector are multiplied row by row of the weights `[in, out]`, so that the inner loop runs along memory and
-vectorises. Four rows share every sum that is loaded and stored. Before a search, the weights are copied to memory that
-suits this: rows begin at multiples of 32 bytes, and the last two layers of a network, which read the same input, lie
-side by side in one matrix.
+The trees of a block of roots grow side by side: one simulation of each, then the next. So every weight that is read
+serves all of them. What a root finds does not depend on the others, to the bit. Before a search, the weights are copied
+to panels (see dense.py), and the last two layers of a network, which read the same input, lie side by side in one
+matrix.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl_training.ops.kernels import jit
+from rl_training.ops.kernels import inlined, jit
 from rl_training.ops.kernels.acting import RELU, TANH, rational_tanh
+from rl_training.ops.kernels.dense import LANES, dense
 from rl_training.ops.kernels.exponentials import exponentiate
 from rl_training.ops.kernels.tree import ACTION, DISCOUNT, LEGAL, LOGIT, LOWEST, PARENT, RAW, REWARD, Tree, one_of
 from rl_training.ops.kernels.tree_rules import Rule
@@ -24,12 +25,18 @@ from rl_training.types import Array
 EPS = 0.001  # of the transform of values
 LOG_STD_RANGE = (-5.0, 2.0)
 
+# Roots that are searched side by side.
+BLOCK = 16
+# Scratch: of each, a row for every root of a block. Two take turns as the output of a layer.
+FIRST, SECOND, SPARE, MORE, LATENTS, LOGITS = 0, 1, 2, 3, 4, 5
+BUFFERS = 6
+
 
 class Model(NamedTuple):
     """An MLP model as the kernel reads it, with its scratch memory."""
 
     weights: Array  # float32: the weights of all layers, copied by `pack`
-    # int64 [layers to run, 5]: outputs, with padding, offsets of the weights and of the bias, rows of actions to add
+    # int64 [layers to run, 5]: inputs, panels, offsets of the panels and of the rows of actions, how many are added
     plan: Array
     dynamics: int  # hidden layers
     kind: int  # activation
@@ -40,57 +47,15 @@ class Model(NamedTuple):
     spread: Array  # float32 [interior]
     noise: Array  # float32 [B, N, interior, d]
     prior: Array  # float32 [B, N, interior]: logits of sampled actions
-    rows: Array  # float32 [5, width]: scratch
+    rows: Array  # float32 [BUFFERS, BLOCK * width]: scratch
     bits: Array  # the memory of `rows` as int32
+    searched: Array  # int64 [BLOCK]: which roots of the block are searched
 
 
 @jit
-def pack(weights: Array, moves: Array, packed: Array) -> None:
-    """Copy matrices; a move is offset and row length of the source, those of the target, and the number of rows."""
-    for m in range(moves.shape[0]):
-        source, columns, target, width = moves[m, 0], moves[m, 1], moves[m, 2], moves[m, 3]
-        for _ in range(moves[m, 4]):
-            from_row, to_row = weights[source : source + columns], packed[target : target + columns]
-            for o in range(columns):
-                to_row[o] = from_row[o]
-            source, target = source + columns, target + width
-
-
-@jit
-def _dense(weights: Array, start: int, bias: int, x: Array, row: int, inputs: int, out: Array) -> None:
-    """`out = x[row, :inputs] @ weights + bias`, whose offsets in a vector are `start` and `bias`.
-
-    Unsigned indices, since those that may be negative keep loops from being vectorised.
-    """
-    row0, shift, outputs = np.uint64(start), np.uint64(bias), np.uint64(out.size)
-    for o in range(outputs):
-        out[o] = weights[shift + o]
-    for i in range(0, inputs - 3, 4):
-        a, b, c, d = x[row, i], x[row, i + 1], x[row, i + 2], x[row, i + 3]
-        row1 = row0 + outputs
-        row2 = row1 + outputs
-        row3 = row2 + outputs
-        for o in range(outputs):
-            out[o] += (a * weights[row0 + o] + b * weights[row1 + o]) + (c * weights[row2 + o] + d * weights[row3 + o])
-        row0 = row3 + outputs
-    for i in range(inputs // 4 * 4, inputs):
-        a = x[row, i]
-        for o in range(outputs):
-            out[o] += a * weights[row0 + o]
-        row0 += outputs
-
-
-@jit
-def _add_row(weights: Array, start: int, factor: float, out: Array) -> None:
-    """`out += factor * weights[start:]`"""
-    row, outputs = np.uint64(start), np.uint64(out.size)
-    for o in range(outputs):
-        out[o] += factor * weights[row + o]
-
-
-@jit
-def _activate(kind: int, x: Array, rows: Array, bits: Array) -> None:
-    """Apply the activation in place; rows 2 and 3 are scratch."""
+def _activate(kind: int, size: int, at: int, rows: Array, bits: Array) -> None:
+    """Apply the activation in place to the first numbers of a buffer."""
+    x = rows[at, :size]
     if kind == TANH:
         rational_tanh(x)
     elif kind == RELU:
@@ -98,80 +63,95 @@ def _activate(kind: int, x: Array, rows: Array, bits: Array) -> None:
             if x[i] < np.float32(0.0):
                 x[i] = 0.0
     else:
-        negative = rows[2, : x.size]
+        negative = rows[SPARE, :size]
         for i in range(x.size):
             negative[i] = -x[i]
-        exponentiate(negative, bits[2, : x.size], rows[3], bits[3])
+        exponentiate(negative, bits[SPARE, :size], rows[MORE], bits[MORE])
         for i in range(x.size):
             x[i] /= np.float32(1.0) + negative[i]
 
 
 @jit
-def _network(model: Model, lines: Array, x: Array, row: int, action: Array, index: int) -> int:
-    """Run lines of the plan on `x[row]`, and return which row of `model.rows` holds the result.
+def _add_actions(model: Model, tree: Tree, node: int, count: int, out: Array) -> None:
+    """Add to each row of the first layer's output what its action contributes.
 
-    The activation follows all but the last line. Where actions come in, an index adds its row of the weights, and a
-    vector adds rows times its entries.
+    An index adds its row of the weights, and a vector adds rows times its entries.
     """
-    inputs = model.latent
-    for layer in range(lines.shape[0]):
-        outputs, width, start, bias = lines[layer, 0], lines[layer, 1], lines[layer, 2], lines[layer, 3]
-        out = model.rows[layer % 2, :width]
-        _dense(model.weights, start, bias, x, row, inputs, out)
-        # Rows of actions follow those of the latent.
-        start += (inputs + index) * width
-        for i in range(lines[layer, 4]):
-            _add_row(model.weights, start + i * width, action[i] if action.size > 0 else np.float32(1.0), out)
-        if layer < lines.shape[0] - 1:
-            _activate(model.kind, out, model.rows, model.bits)
-        x, row, inputs = model.rows, layer % 2, outputs
-    return row
+    width = np.uint64(model.plan[0, 1] * LANES)
+    weights, actions, nodes = model.weights, tree.actions, tree.nodes
+    for k in range(count):
+        b, to = model.searched[k], np.uint64(k) * width
+        parent, index = np.int64(nodes[b, node, PARENT]), np.int64(nodes[b, node, ACTION])
+        for i in range(model.plan[0, 4]):
+            vector = actions.shape[3] > 0
+            factor = actions[b, parent, index, i] if vector else np.float32(1.0)
+            start = np.uint64(model.plan[0, 3]) + np.uint64(i if vector else index) * width
+            for o in range(width):
+                out[to + o] += factor * weights[start + o]
 
 
 @jit
-def _rescale(x: Array, row: int, out: Array, to: int) -> None:
-    """Bring the beginning of `x[row]` to the range from 0 to 1, in `out[to]`.
+def _network(model: Model, tree: Tree, node: int, first: int, last: int, count: int) -> int:
+    """Run lines of the plan on the block's latents, and return which buffer holds the result.
+
+    The activation follows all but the last line. Actions come in at the first line of the whole plan.
+    """
+    rows, plan, at, stride = model.rows, model.plan, LATENTS, model.latent
+    for layer in range(first, last):
+        inputs, panels, start = plan[layer, 0], plan[layer, 1], plan[layer, 2]
+        to = SECOND if at == FIRST else FIRST
+        dense(model.weights, start, inputs, panels, rows[at], stride, count, rows[to])
+        if layer == 0:
+            _add_actions(model, tree, node, count, rows[to])
+        at, stride = to, panels * LANES
+        if layer < last - 1:
+            _activate(model.kind, count * stride, at, rows, model.bits)
+    return at
+
+
+@inlined
+def scale_latent(x: Array, start: int, out: Array, to: int, size: int) -> None:
+    """Bring the `size` numbers from `x[start]` on to the range from 0 to 1, and write them from `out[to]` on.
 
     Two chains of comparisons, which do not wait for each other.
     """
-    size = out.shape[1]
-    low = high = low2 = high2 = x[row, size - 1]
-    for i in range(0, size - 1, 2):
-        v, w = x[row, i], x[row, i + 1]
+    low = high = low2 = high2 = x[start + size - 1]
+    for i in range(start, start + size - 1, 2):
+        v, w = x[i], x[i + 1]
         low, high = v if v < low else low, v if v > high else high
         low2, high2 = w if w < low2 else low2, w if w > high2 else high2
     low, high = low if low < low2 else low2, high if high > high2 else high2
     scale = high - low
     if scale < np.float32(1e-5):
         scale += np.float32(1e-5)
-    for i in range(size):
-        out[to, i] = (x[row, i] - low) / scale
+    for i in range(np.uint64(size)):
+        out[np.uint64(to) + i] = (x[np.uint64(start) + i] - low) / scale
 
 
-@jit
-def _shift(x: Array, row: int, start: int, out: Array, first: int, last: int) -> None:
-    """Copy logits from `x[row, start:]` to `out[first:last]`, so that the highest is 0."""
-    highest = x[row, start]
-    for i in range(last - first):
-        if x[row, start + i] > highest:
-            highest = x[row, start + i]
-    for i in range(last - first):
-        out[first + i] = x[row, start + i] - highest
+@inlined
+def _shift(x: Array, start: int, out: Array, to: int, size: int) -> None:
+    """Copy logits from `x[start]` on to `out[to]` on, so that the highest is 0."""
+    highest = x[start]
+    for i in range(start, start + size):
+        if x[i] > highest:
+            highest = x[i]
+    for i in range(np.uint64(size)):
+        out[np.uint64(to) + i] = x[np.uint64(start) + i] - highest
 
 
-@jit
-def _mean(weights: Array, points: Array, first: int, last: int) -> float:
-    """The number that unnormalised probabilities of the points stand for, after the inverse of h.
+@inlined
+def _mean(weights: Array, start: int, points: Array, first: int, last: int) -> float:
+    """The number that unnormalised probabilities `weights[start:]` of the points stand for, after the inverse of h.
 
     Points and their negatives are taken together: equal probabilities are exactly 0, whatever the rounding.
     """
     total = mean = np.float32(0.0)
     for i in range((last - first) // 2):
-        upper, lower = weights[last - 1 - i], weights[first + i]
+        upper, lower = weights[start + last - 1 - i], weights[start + first + i]
         total += upper + lower
         mean += (upper - lower) * points[last - 1 - i]
     if (last - first) % 2 == 1:
-        total += weights[(first + last) // 2]
+        total += weights[start + (first + last) // 2]
     y = np.float64(mean) / total
     # With u = sqrt(|x| + 1) - 1, the equation h(x) = y is u (1 + 2 eps + eps u) = |y|, and |x| = u (u + 2).
     slope = 1.0 + 2.0 * EPS
@@ -182,47 +162,82 @@ def _mean(weights: Array, points: Array, first: int, last: int) -> float:
 
 
 @jit
-def _sample(rows: Array, row: int, start: int, spread: Array, noise: Array, actions: Array) -> None:
-    """Draw a node's actions `[A, d]` from the policy at `rows[row, start:]`, with the noise `[A, d]` of the caller."""
+def _sample(rows: Array, start: int, spread: Array, noise: Array, actions: Array) -> None:
+    """Draw a node's actions `[A, d]` from the policy at `rows[start:]`, with the noise `[A, d]` of the caller."""
     size = actions.shape[1]
     for i in range(size):
-        log_std = rows[row, start + size + i]
+        log_std = rows[start + size + i]
         if log_std < LOG_STD_RANGE[0]:
             log_std = LOG_STD_RANGE[0]
         if log_std > LOG_STD_RANGE[1]:
             log_std = LOG_STD_RANGE[1]
         for a in range(noise.shape[0]):
-            actions[a, i] = math.tanh(rows[row, start + i] + spread[a] * math.exp(log_std) * noise[a, i])
+            actions[a, i] = math.tanh(rows[start + i] + spread[a] * math.exp(log_std) * noise[a, i])
+
+
+@jit
+def _walk(tree: Tree, rule: Rule, model: Model, node: int, count: int) -> None:
+    """Walk down every tree of a block, and fetch the latents from which the model goes on."""
+    latents, size, embedding = model.rows[LATENTS], np.uint64(model.latent), tree.embedding
+    for k in range(count):
+        b, to = model.searched[k], np.uint64(k) * size
+        descend(one_of(tree, b), rule, node)
+        parent = np.int64(tree.nodes[b, node, PARENT])
+        for i in range(size):
+            latents[to + i] = embedding[b, parent, i]
+
+
+@jit
+def _ask(tree: Tree, model: Model, node: int, count: int) -> int:
+    """Ask the model, and return which buffer holds the policies; weights of rewards and values are in LOGITS."""
+    rows, latent, rewards, bins, hidden = model.rows, model.latent, model.rewards, model.points.size, model.dynamics
+    layers = model.plan.shape[0]
+    at, width = _network(model, tree, node, np.int64(0), hidden + 1, count), model.plan[hidden, 1] * LANES
+    for k in range(count):
+        _shift(rows[at], k * width + latent, rows[LOGITS], k * bins, rewards)
+        scale_latent(rows[at], k * width, rows[LATENTS], k * latent, latent)
+    at, width = _network(model, tree, node, hidden + 1, layers, count), model.plan[layers - 1, 1] * LANES
+    for k in range(count):
+        _shift(rows[at], k * width, rows[LOGITS], k * bins + rewards, bins - rewards)
+    # Rewards and values share one exp.
+    exponentiate(rows[LOGITS, : count * bins], model.bits[LOGITS], rows[SPARE], model.bits[SPARE])
+    return at
+
+
+@jit
+def _grow(tree: Tree, rule: Rule, model: Model, node: int, count: int, at: int) -> None:
+    """Make node `node` of every tree of a block of what the model answered."""
+    rows, latent, rewards, bins, embedding = model.rows, model.latent, model.rewards, model.points.size, tree.embedding
+    width = model.plan[model.plan.shape[0] - 1, 1] * LANES
+    logits, latents, policies = rows[LOGITS], rows[LATENTS], rows[at]
+    sampled = tree.actions.shape[3] > 0
+    for k in range(count):
+        b, policy = model.searched[k], k * width + bins - rewards
+        for i in range(np.uint64(latent)):
+            embedding[b, node, i] = latents[np.uint64(k * latent) + i]
+        one = one_of(tree, b)
+        if sampled:
+            _sample(policies, policy, model.spread, model.noise[b, node], tree.actions[b, node])
+        for a in range(rule.interior):
+            logit = model.prior[b, node, a] if sampled else policies[policy + a]
+            one.edges[node, LOGIT, a] = logit if logit > LOWEST else LOWEST
+        one.values[node, REWARD] = _mean(logits, k * bins, model.points, np.int64(0), rewards)
+        one.values[node, DISCOUNT] = np.float32(model.discount)
+        one.values[node, RAW] = _mean(logits, k * bins, model.points, rewards, bins)
+        finish(one, rule, node)
 
 
 @jit
 def fused_search(tree: Tree, rule: Rule, model: Model, roots: int) -> None:
     """All simulations of the first `roots` trees, which are planted."""
-    latent, rewards, bins, rows = model.latent, model.rewards, model.points.size, model.rows
-    # Rewards and values share one exp, so the logits of rewards wait here for those of values.
-    logits, bits, spare, spare_bits = rows[4, : (bins + 7) // 8 * 8], model.bits[4], rows[2], model.bits[2]
-    dynamics, prediction = model.plan[: model.dynamics + 1], model.plan[model.dynamics + 1 :]
-    values, zero = bins - rewards, np.int64(0)
-    for b in range(roots):
-        one, embedding = one_of(tree, b), tree.embedding[b]
-        for node in range(1, one.nodes.shape[0] if one.span[LEGAL] > 0.0 else 0):
-            descend(one, rule, node)
-            parent, index = np.int64(one.nodes[node, PARENT]), np.int64(one.nodes[node, ACTION])
-            action = tree.actions[b, parent, index]
-            if action.size > 0:
-                index = 0
-            row = _network(model, dynamics, embedding, parent, action, index)
-            _shift(rows, row, latent, logits, zero, rewards)
-            _rescale(rows, row, embedding, node)
-            row = _network(model, prediction, embedding, node, action, index)
-            _shift(rows, row, zero, logits, rewards, bins)
-            exponentiate(logits, bits, spare, spare_bits)
-            if action.size > 0:
-                _sample(rows, row, values, model.spread, model.noise[b, node], tree.actions[b, node])
-            for a in range(rule.interior):
-                logit = rows[row, values + a] if action.size == 0 else model.prior[b, node, a]
-                one.edges[node, LOGIT, a] = logit if logit > LOWEST else LOWEST
-            one.values[node, REWARD] = _mean(logits, model.points, zero, rewards)
-            one.values[node, DISCOUNT] = np.float32(model.discount)
-            one.values[node, RAW] = _mean(logits, model.points, rewards, bins)
-            finish(one, rule, node)
+    for first in range(0, roots, BLOCK):
+        count = 0
+        for b in range(first, min(first + BLOCK, roots)):
+            # A root without an allowed action is not searched.
+            if tree.spans[b, LEGAL] > 0.0:
+                model.searched[count] = b
+                count += 1
+        for node in range(1, tree.nodes.shape[1] if count > 0 else 0):
+            _walk(tree, rule, model, node, count)
+            at = _ask(tree, model, node, count)
+            _grow(tree, rule, model, node, count, at)

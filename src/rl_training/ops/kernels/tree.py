@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl_training.ops.kernels import jit
+from rl_training.ops.kernels import inlined, jit
 from rl_training.types import Array
 
 # The logit of an action that is not allowed. Finite, so that no difference of logits is nan.
@@ -83,13 +83,13 @@ def new_tree(roots: int, nodes: int, actions: int, embedding: int, action_size: 
     )
 
 
-@jit
+@inlined
 def one_of(tree: Tree, b: int) -> One:
     """The tree of root `b`, as views."""
     return One(tree.nodes[b], tree.values[b], tree.links[b], tree.edges[b], tree.roots[b], tree.spans[b], tree.row)
 
 
-@jit
+@inlined
 def softmax(row: Array, count: int) -> None:
     """Turn the first `count` numbers into their softmax, in place."""
     highest, total = row[0], np.float32(0.0)
@@ -103,7 +103,7 @@ def softmax(row: Array, count: int) -> None:
         row[a] /= total
 
 
-@jit
+@inlined
 def open_node(links: Array, edges: Array, node: int, count: int, row: Array) -> None:
     """Begin the edges of a node whose first `count` logits are set; `row` is scratch."""
     for a in range(row.size):
@@ -144,7 +144,7 @@ def plant(tree: Tree, start: Start) -> None:
         one.span[LEGAL] = legal
 
 
-@jit
+@inlined
 def backup(nodes: Array, values: Array, links: Array, edges: Array, node: int) -> None:
     """Join a new node of a tree to its parent, and add its value to the means above it.
 
@@ -166,7 +166,7 @@ def backup(nodes: Array, values: Array, links: Array, edges: Array, node: int) -
         node = parent
 
 
-@jit
+@inlined
 def measure(values: Array, newest: int, span: Array) -> None:
     """Find the lowest and the highest q of a tree whose last node is `newest`."""
     low, high = np.inf, -np.inf

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl_training.ops.kernels import jit
+from rl_training.ops.kernels import inlined
 from rl_training.ops.kernels.tree import (
     ALLOWED,
     GUMBEL,
@@ -47,7 +47,7 @@ class Rule(NamedTuple):
     considered: Array  # int32 [1 + considered actions, simulations]: visits of the actions that may be chosen
 
 
-@jit
+@inlined
 def puct_choice(one: One, numbers: Array, node: int, count: int) -> int:
     """The action with the highest q + prior * sqrt(N) / (1 + n) * (c_init + log((N + c_base + 1) / c_base))."""
     links, edges, visits, value = one.links, one.edges, one.nodes[node, VISITS], one.values[node, MEAN]
@@ -79,7 +79,7 @@ def puct_choice(one: One, numbers: Array, node: int, count: int) -> int:
     return choice
 
 
-@jit
+@inlined
 def complete(one: One, numbers: Array, node: int, count: int) -> int:
     """Write logits + sigma(q) of a node's actions to `one.row`; returns the number of their visits.
 
@@ -120,7 +120,7 @@ def complete(one: One, numbers: Array, node: int, count: int) -> int:
     return total
 
 
-@jit
+@inlined
 def halving_choice(one: One, considered: Array, visits: int) -> int:
     """The root's action: of those with as many visits as are considered now, the highest gumbel + logits + sigma(q).
 
@@ -139,7 +139,7 @@ def halving_choice(one: One, considered: Array, visits: int) -> int:
     return choice if choice >= 0 else possible
 
 
-@jit
+@inlined
 def steady_choice(one: One, node: int, count: int, visits: int) -> int:
     """The action that is furthest behind its share of the visits, where shares are softmax(logits + sigma(q)).
 

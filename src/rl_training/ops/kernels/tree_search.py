@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl_training.ops.kernels import jit
+from rl_training.ops.kernels import inlined, jit
 from rl_training.ops.kernels.tree import (
     ACTION,
     ALLOWED,
@@ -64,7 +64,7 @@ class Found(NamedTuple):
     depth: Array  # float32 [B]
 
 
-@jit
+@inlined
 def descend(one: One, rule: Rule, node: int) -> None:
     """Walk from the root to an edge without a child; `nodes` of the new `node` say which."""
     here = action = child = np.int64(0)
@@ -85,7 +85,7 @@ def descend(one: One, rule: Rule, node: int) -> None:
     one.nodes[node, ACTION] = action
 
 
-@jit
+@inlined
 def finish(one: One, rule: Rule, node: int) -> None:
     """Complete a simulation whose new node has its logits, its value and its edge's reward and discount."""
     open_node(one.links, one.edges, node, rule.interior, one.row)
