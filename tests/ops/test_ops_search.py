@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from offline_data import public_file
-from rl_training.ops.kernels.tree import Start, new_tree, one_of, plant
+from rl_training.ops.kernels.tree import Start, new_tree, plant
 from rl_training.ops.kernels.tree_rules import complete
 from rl_training.ops.search import (
     GumbelRule,
@@ -236,9 +236,8 @@ def completed_without_visits(rescale: float) -> Array:
     tree.roots[:, 1] = 1.0
     logits = np.array([[0.5, -1.0, 2.0]], np.float32)
     plant(tree, Start(np.zeros((1, 1), np.float32), logits, np.full(1, 0.25, np.float32), np.zeros((1, 3, 0), "f4")))
-    one = one_of(tree, 0)
-    assert complete(one, np.array([0, 0, 0, 0, 0, 10.0, 0.5, rescale]), np.int64(0), 3) == 0
-    added: Array = one.row - logits[0]
+    assert complete(tree, np.int64(0), np.array([0, 0, 0, 0, 0, 10.0, 0.5, rescale]), np.int64(0), 3) == 0
+    added: Array = tree.row - logits[0]
     return added
 
 

@@ -230,6 +230,25 @@ def test_one_searcher_takes_models_of_different_layouts_and_weights() -> None:
         np.testing.assert_array_equal(result.q, fresh.q)
 
 
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("kind", [TANH, RELU, SILU])
+@pytest.mark.parametrize("bins", [3, 21])
+def test_what_a_root_finds_does_not_depend_on_the_others(rule: Puct | GumbelRule, kind: int, bins: int) -> None:
+    packed = mlp(([40], [24]), kind=kind, supports=(Support(2.0, bins), Support(4.0, bins)), seed=kind)
+    rng, rows = np.random.default_rng(1), 39
+    embedding, logits, value = (rng.random(shape).astype(np.float32) for shape in [(rows, 8), (rows, 4), (rows,)])
+    mask, gumbel = rng.random((rows, 4)) < 0.6, rng.gumbel(size=(rows, 4)).astype(np.float32)
+    together, alone = Searcher(rule, 17, 4), Searcher(rule, 17, 4)
+    found = together(packed, Roots(embedding, logits, value, mask), gumbel=gumbel)
+    for b in range(rows):
+        one = slice(b, b + 1)
+        single = alone(packed, Roots(embedding[one], logits[one], value[one], mask[one]), gumbel=gumbel[one])
+        for name in ("visits", "q", "value", "policy", "improved"):
+            np.testing.assert_array_equal(getattr(found, name)[b], getattr(single, name)[0], err_msg=name)
+        if mask[b].any():
+            np.testing.assert_array_equal(together.tree(b).raw_values, alone.tree().raw_values)
+
+
 def test_a_row_without_allowed_actions_is_left_out() -> None:
     rng = np.random.default_rng(0)
     mask = np.array([[True] * 4, [False] * 4, [True] * 4])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rl_training.ops.kernels.dense import FEWEST, LANES, pack
+from rl_training.ops.kernels.exponentials import FEW
 from rl_training.ops.kernels.fused_search import BLOCK, BUFFERS, Model
 from rl_training.ops.sampled_policy import sample_logits
 from rl_training.types import Array
@@ -145,7 +146,7 @@ def _space(model: PackedModel) -> _Space:
         index += len(joined)
     plan[0] = (*plan[0][:-1], model.action_size or 1)
     points = np.concatenate([model.reward_support.points, model.value_support.points])
-    width = max(model.latent, points.size, *(line[1] * LANES for line in plan))
+    width = max(model.latent, points.size, FEW, *(line[1] * LANES for line in plan))
     rows_memory = _aligned(BUFFERS * BLOCK * width).reshape(BUFFERS, BLOCK * width)
     table, copies = np.array(plan, np.int64), np.array(moves, np.int64)
     return _Space(_aligned(end), copies, table, points, rows_memory, rows_memory.view(np.int32))

@@ -15,18 +15,27 @@ def jit(function: F) -> F:
 
     A division by zero is inf or nan, as in NumPy: a check at every division would keep loops from being vectorised.
     """
-    try:
-        return numba.njit(cache=True, error_model="numpy")(function)  # type: ignore[no-any-return]
-    except RuntimeError:  # numba found no folder that it may write its cache to
-        return numba.njit(error_model="numpy")(function)  # type: ignore[no-any-return]
+    return _compiled(function)
+
+
+def lean(function: F) -> F:
+    """`jit` for a function that makes no array, and may be called very often: it does not count references to arrays.
+
+    Views are fine. A function that would have to allocate memory does not compile.
+    """
+    return _compiled(function, _nrt=False)
 
 
 def inlined(function: F) -> F:
-    """`jit` for a small function that kernels call in their innermost loops.
+    """`lean` for a small function that kernels call in their innermost loops.
 
     It becomes a part of each caller: an array is a dozen numbers, which a call would copy each time.
     """
+    return _compiled(function, _nrt=False, forceinline=True)
+
+
+def _compiled(function: F, **options: bool) -> F:
     try:
-        return numba.njit(cache=True, error_model="numpy", forceinline=True)(function)  # type: ignore[no-any-return]
-    except RuntimeError:
-        return numba.njit(error_model="numpy", forceinline=True)(function)  # type: ignore[no-any-return]
+        return numba.njit(cache=True, error_model="numpy", **options)(function)  # type: ignore[no-any-return]
+    except RuntimeError:  # numba found no folder that it may write its cache to
+        return numba.njit(error_model="numpy", **options)(function)  # type: ignore[no-any-return]

@@ -19,7 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rl_training.ops.kernels import jit
+from rl_training.ops.kernels import lean
 from rl_training.types import Array
 
 LANES = 8  # columns of a panel
@@ -104,7 +104,7 @@ def _tile(rows: int, panels: int) -> Any:
 _four_rows, _two_rows, _one_row = _tile(4, 2), _tile(2, 4), _tile(1, 4)
 
 
-@jit
+@lean
 def dense(weights: Array, start: int, inputs: int, panels: int, x: Array, stride: int, rows: int, out: Array) -> None:
     """`out[rows, 8 * panels] = x[rows, :inputs] @ matrix + bias`, all in vectors.
 
@@ -128,7 +128,7 @@ def dense(weights: Array, start: int, inputs: int, panels: int, x: Array, stride
             _one_row(x, row * stride, stride, weights, start + first * size, inputs, out, to, width)
 
 
-@jit
+@lean
 def pack(weights: Array, moves: Array, packed: Array) -> None:
     """Copy matrices to panels.
 

@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from rl_training.ops.kernels import jit
+from rl_training.ops.kernels import lean
 from rl_training.types import Array
 
 # Below this length, `math.exp` element by element is faster.
 FEW = 16
 
 
-@jit
+@lean
 def exponentiate(x: Array, bits: Array, spare: Array, spare_bits: Array) -> None:
     """exp, in place on a float32 vector, within 2e-7 relative from -87 to 88; below -87 it stays at exp(-87).
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl_training.ops.kernels import inlined, jit
+from rl_training.ops.kernels import inlined, lean
 from rl_training.ops.kernels.acting import RELU, TANH, rational_tanh
 from rl_training.ops.kernels.dense import LANES, dense
-from rl_training.ops.kernels.exponentials import exponentiate
-from rl_training.ops.kernels.tree import ACTION, DISCOUNT, LEGAL, LOGIT, LOWEST, PARENT, RAW, REWARD, Tree, one_of
+from rl_training.ops.kernels.exponentials import FEW, exponentiate
+from rl_training.ops.kernels.tree import ACTION, DISCOUNT, LEGAL, LOGIT, LOWEST, PARENT, RAW, REWARD, Tree
 from rl_training.ops.kernels.tree_rules import Rule
 from rl_training.ops.kernels.tree_search import descend, finish
 from rl_training.types import Array
@@ -52,7 +52,7 @@ class Model(NamedTuple):
     searched: Array  # int64 [BLOCK]: which roots of the block are searched
 
 
-@jit
+@lean
 def _activate(kind: int, size: int, at: int, rows: Array, bits: Array) -> None:
     """Apply the activation in place to the first numbers of a buffer."""
     x = rows[at, :size]
@@ -60,8 +60,8 @@ def _activate(kind: int, size: int, at: int, rows: Array, bits: Array) -> None:
         rational_tanh(x)
     elif kind == RELU:
         for i in range(x.size):
-            if x[i] < np.float32(0.0):
-                x[i] = 0.0
+            # A comparison would keep this from being vectorised.
+            x[i] = (x[i] + abs(x[i])) * np.float32(0.5)
     else:
         negative = rows[SPARE, :size]
         for i in range(x.size):
@@ -71,7 +71,7 @@ def _activate(kind: int, size: int, at: int, rows: Array, bits: Array) -> None:
             x[i] /= np.float32(1.0) + negative[i]
 
 
-@jit
+@lean
 def _add_actions(model: Model, tree: Tree, node: int, count: int, out: Array) -> None:
     """Add to each row of the first layer's output what its action contributes.
 
@@ -90,7 +90,7 @@ def _add_actions(model: Model, tree: Tree, node: int, count: int, out: Array) ->
                 out[to + o] += factor * weights[start + o]
 
 
-@jit
+@lean
 def _network(model: Model, tree: Tree, node: int, first: int, last: int, count: int) -> int:
     """Run lines of the plan on the block's latents, and return which buffer holds the result.
 
@@ -161,73 +161,80 @@ def _mean(weights: Array, start: int, points: Array, first: int, last: int) -> f
     return number
 
 
-@jit
-def _sample(rows: Array, start: int, spread: Array, noise: Array, actions: Array) -> None:
-    """Draw a node's actions `[A, d]` from the policy at `rows[start:]`, with the noise `[A, d]` of the caller."""
-    size = actions.shape[1]
-    for i in range(size):
-        log_std = rows[start + size + i]
-        if log_std < LOG_STD_RANGE[0]:
-            log_std = LOG_STD_RANGE[0]
-        if log_std > LOG_STD_RANGE[1]:
-            log_std = LOG_STD_RANGE[1]
-        for a in range(noise.shape[0]):
-            actions[a, i] = math.tanh(rows[start + i] + spread[a] * math.exp(log_std) * noise[a, i])
+@lean
+def _sample(tree: Tree, model: Model, node: int, count: int, policies: Array, width: int, start: int) -> None:
+    """Draw the actions of node `node` of every tree of a block from its policy, with the noise of the caller.
+
+    Policies are `width` apart, the first is at `policies[start:]`.
+    """
+    actions, noise, size = tree.actions, model.noise, tree.actions.shape[3]
+    for k in range(count):
+        b, policy = model.searched[k], k * width + start
+        for i in range(size):
+            log_std = policies[policy + size + i]
+            if log_std < LOG_STD_RANGE[0]:
+                log_std = LOG_STD_RANGE[0]
+            if log_std > LOG_STD_RANGE[1]:
+                log_std = LOG_STD_RANGE[1]
+            for a in range(noise.shape[2]):
+                deviation = model.spread[a] * math.exp(log_std) * noise[b, node, a, i]
+                actions[b, node, a, i] = math.tanh(policies[policy + i] + deviation)
 
 
-@jit
+@lean
 def _walk(tree: Tree, rule: Rule, model: Model, node: int, count: int) -> None:
     """Walk down every tree of a block, and fetch the latents from which the model goes on."""
     latents, size, embedding = model.rows[LATENTS], np.uint64(model.latent), tree.embedding
     for k in range(count):
         b, to = model.searched[k], np.uint64(k) * size
-        descend(one_of(tree, b), rule, node)
+        descend(tree, b, rule, node)
         parent = np.int64(tree.nodes[b, node, PARENT])
         for i in range(size):
             latents[to + i] = embedding[b, parent, i]
 
 
-@jit
+@lean
 def _ask(tree: Tree, model: Model, node: int, count: int) -> int:
     """Ask the model, and return which buffer holds the policies; weights of rewards and values are in LOGITS."""
     rows, latent, rewards, bins, hidden = model.rows, model.latent, model.rewards, model.points.size, model.dynamics
-    layers = model.plan.shape[0]
+    layers, each, logits, latents = model.plan.shape[0], max(bins, FEW), rows[LOGITS], rows[LATENTS]
     at, width = _network(model, tree, node, np.int64(0), hidden + 1, count), model.plan[hidden, 1] * LANES
+    answer = rows[at]
     for k in range(count):
-        _shift(rows[at], k * width + latent, rows[LOGITS], k * bins, rewards)
-        scale_latent(rows[at], k * width, rows[LATENTS], k * latent, latent)
+        _shift(answer, k * width + latent, logits, k * each, rewards)
+        scale_latent(answer, k * width, latents, k * latent, latent)
     at, width = _network(model, tree, node, hidden + 1, layers, count), model.plan[layers - 1, 1] * LANES
+    answer = rows[at]
     for k in range(count):
-        _shift(rows[at], k * width, rows[LOGITS], k * bins + rewards, bins - rewards)
-    # Rewards and values share one exp.
-    exponentiate(rows[LOGITS, : count * bins], model.bits[LOGITS], rows[SPARE], model.bits[SPARE])
+        _shift(answer, k * width, logits, k * each + rewards, bins - rewards)
+    # Rewards and values share one exp, which is long enough to be the same function for one root as for many.
+    exponentiate(rows[LOGITS, : count * each], model.bits[LOGITS], rows[SPARE], model.bits[SPARE])
     return at
 
 
-@jit
+@lean
 def _grow(tree: Tree, rule: Rule, model: Model, node: int, count: int, at: int) -> None:
     """Make node `node` of every tree of a block of what the model answered."""
     rows, latent, rewards, bins, embedding = model.rows, model.latent, model.rewards, model.points.size, tree.embedding
-    width = model.plan[model.plan.shape[0] - 1, 1] * LANES
-    logits, latents, policies = rows[LOGITS], rows[LATENTS], rows[at]
+    width, each = model.plan[model.plan.shape[0] - 1, 1] * LANES, max(bins, FEW)
+    edges, values, logits, latents, policies = tree.edges, tree.values, rows[LOGITS], rows[LATENTS], rows[at]
     sampled = tree.actions.shape[3] > 0
+    if sampled:
+        _sample(tree, model, node, count, policies, width, bins - rewards)
     for k in range(count):
         b, policy = model.searched[k], k * width + bins - rewards
         for i in range(np.uint64(latent)):
             embedding[b, node, i] = latents[np.uint64(k * latent) + i]
-        one = one_of(tree, b)
-        if sampled:
-            _sample(policies, policy, model.spread, model.noise[b, node], tree.actions[b, node])
         for a in range(rule.interior):
             logit = model.prior[b, node, a] if sampled else policies[policy + a]
-            one.edges[node, LOGIT, a] = logit if logit > LOWEST else LOWEST
-        one.values[node, REWARD] = _mean(logits, k * bins, model.points, np.int64(0), rewards)
-        one.values[node, DISCOUNT] = np.float32(model.discount)
-        one.values[node, RAW] = _mean(logits, k * bins, model.points, rewards, bins)
-        finish(one, rule, node)
+            edges[b, node, LOGIT, a] = logit if logit > LOWEST else LOWEST
+        values[b, node, REWARD] = _mean(logits, k * each, model.points, np.int64(0), rewards)
+        values[b, node, DISCOUNT] = np.float32(model.discount)
+        values[b, node, RAW] = _mean(logits, k * each, model.points, rewards, bins)
+        finish(tree, b, rule, node)
 
 
-@jit
+@lean
 def fused_search(tree: Tree, rule: Rule, model: Model, roots: int) -> None:
     """All simulations of the first `roots` trees, which are planted."""
     for first in range(0, roots, BLOCK):

@@ -23,9 +23,9 @@ from rl_training.ops.kernels.tree import (
     RAW,
     TRIED,
     VISITS,
-    One,
     Q,
-    softmax,
+    Tree,
+    exponentials,
 )
 from rl_training.types import Array
 
@@ -48,107 +48,107 @@ class Rule(NamedTuple):
 
 
 @inlined
-def puct_choice(one: One, numbers: Array, node: int, count: int) -> int:
+def puct_choice(tree: Tree, b: int, numbers: Array, node: int, count: int) -> int:
     """The action with the highest q + prior * sqrt(N) / (1 + n) * (c_init + log((N + c_base + 1) / c_base))."""
-    links, edges, visits, value = one.links, one.edges, one.nodes[node, VISITS], one.values[node, MEAN]
+    links, edges, visits, value = tree.links, tree.edges, tree.nodes[b, node, VISITS], tree.values[b, node, MEAN]
     low = high = total = value
     known = 1
     for a in range(count):
-        if links[node, TRIED, a] > 0:
-            q = np.float64(edges[node, Q, a])
+        if links[b, node, TRIED, a] > 0:
+            q = np.float64(edges[b, node, Q, a])
             total, known = total + q, known + 1
             if q < low:
                 low = q
             if q > high:
                 high = q
     if numbers[BY_TREE] > 0.0:
-        low, high = one.span[LOW], one.span[HIGH]
+        low, high = tree.spans[b, LOW], tree.spans[b, HIGH]
     if high - low < numbers[FLOOR]:
         high = low + numbers[FLOOR]
     missing = total / known if numbers[BY_MEAN] > 0.0 else low
     weight = math.sqrt(visits) * (numbers[C_INIT] + math.log((visits + numbers[C_BASE] + 1.0) / numbers[C_BASE]))
     best, choice = -np.inf, -1
     for a in range(count):
-        if node > 0 or one.root[ALLOWED, a] > 0.0:
-            q = np.float64(edges[node, Q, a]) if links[node, TRIED, a] > 0 else missing
+        if node > 0 or tree.roots[b, ALLOWED, a] > 0.0:
+            q = np.float64(edges[b, node, Q, a]) if links[b, node, TRIED, a] > 0 else missing
             # The mean may lie outside of the range of the tree.
             q = min(max((q - low) / (high - low), 0.0), 1.0)
-            score = q + weight * edges[node, PRIOR, a] / (1.0 + links[node, TRIED, a])
+            score = q + weight * edges[b, node, PRIOR, a] / (1.0 + links[b, node, TRIED, a])
             if score > best or choice < 0:
                 best, choice = score, a
     return choice
 
 
 @inlined
-def complete(one: One, numbers: Array, node: int, count: int) -> int:
-    """Write logits + sigma(q) of a node's actions to `one.row`; returns the number of their visits.
+def complete(tree: Tree, b: int, numbers: Array, node: int, count: int) -> int:
+    """Write logits + sigma(q) of a node's actions to `tree.row`; returns the number of their visits.
 
     The q of an unvisited action is the mixed value: the model's value of the node, and the mean of the visited q
     weighted by the prior, in proportion 1 to the number of visits. Then sigma(q) = (c_visit + max n) c_scale q. With
     RESCALE, q is first brought to the range from 0 to 1.
     """
-    links, edges, mixed = one.links, one.edges, one.values[node, RAW]
-    total, most, weight, weighted = 0, 0, 0.0, 0.0
-    for a in range(count):
-        visits = np.int64(links[node, TRIED, a])
-        if visits > 0:
-            total += visits
-            if visits > most:
-                most = visits
-            probability = np.float64(edges[node, PRIOR, a])
-            if probability < TINY:
-                probability = TINY
-            weight += probability
-            weighted += probability * edges[node, Q, a]
-    if total > 0:
-        mixed = (mixed + total * (weighted / weight)) / (total + 1)
+    links, edges, row, mixed = tree.links, tree.edges, tree.row, tree.values[b, node, RAW]
+    total, most, missing, weight, weighted = 0, 0, 0, 0.0, 0.0
     low, high = np.inf, -np.inf
+    # What is chosen between instead of branched on here is hard to predict.
     for a in range(count):
-        q = np.float64(edges[node, Q, a]) if links[node, TRIED, a] > 0 else mixed
-        if q < low:
-            low = q
-        if q > high:
-            high = q
+        visits, q = np.int64(links[b, node, TRIED, a]), np.float64(edges[b, node, Q, a])
+        total, most, missing = total + visits, max(most, visits), missing + (visits == 0)
+        probability = max(np.float64(edges[b, node, PRIOR, a]), TINY) if visits > 0 else 0.0
+        weight, weighted = weight + probability, weighted + probability * q
+        low = q if visits > 0 and q < low else low
+        high = q if visits > 0 and q > high else high
+    if missing > 0:
+        if total > 0:
+            mixed = (mixed * weight + total * weighted) / (weight * (total + 1))
+        low, high = mixed if mixed < low else low, mixed if mixed > high else high
     scale = (numbers[C_VISIT] + most) * numbers[C_SCALE]
     if numbers[RESCALE] > 0.0:
         scale /= max(high - low, SMALLEST_RANGE)
     else:
         low = 0.0
     for a in range(count):
-        q = np.float64(edges[node, Q, a]) if links[node, TRIED, a] > 0 else mixed
-        one.row[a] = edges[node, LOGIT, a] + scale * (q - low)
+        q = np.float64(edges[b, node, Q, a]) if links[b, node, TRIED, a] > 0 else mixed
+        row[a] = edges[b, node, LOGIT, a] + scale * (q - low)
     return total
 
 
 @inlined
-def halving_choice(one: One, considered: Array, visits: int) -> int:
+def halving_choice(tree: Tree, b: int, considered: Array, visits: int) -> int:
     """The root's action: of those with as many visits as are considered now, the highest gumbel + logits + sigma(q).
 
-    `one.row` is logits + sigma(q). As long as actions without a visit are considered, sigma(q) is the same for all of
+    `tree.row` is logits + sigma(q). As long as actions without a visit are considered, sigma(q) is the same for all of
     them. So the actions with the highest gumbel + logits are visited at all.
     """
-    wanted = considered[min(int(one.span[LEGAL]), considered.shape[0] - 1), visits]
+    wanted = considered[min(int(tree.spans[b, LEGAL]), considered.shape[0] - 1), visits]
     best, choice, possible = -np.inf, -1, 0
-    for a in range(one.row.size):
-        if one.root[ALLOWED, a] > 0.0:
+    for a in range(tree.row.size):
+        if tree.roots[b, ALLOWED, a] > 0.0:
             possible = a
-            if one.links[0, TRIED, a] == wanted:
-                score = np.float64(one.root[GUMBEL, a]) + one.row[a]
+            if tree.links[b, 0, TRIED, a] == wanted:
+                score = np.float64(tree.roots[b, GUMBEL, a]) + tree.row[a]
                 if score > best or choice < 0:
                     best, choice = score, a
     return choice if choice >= 0 else possible
 
 
 @inlined
-def steady_choice(one: One, node: int, count: int, visits: int) -> int:
+def steady_choice(tree: Tree, b: int, numbers: Array, node: int, count: int) -> int:
     """The action that is furthest behind its share of the visits, where shares are softmax(logits + sigma(q)).
 
-    `one.row` is logits + sigma(q).
+    Differences share - n / (1 + visits) are compared after multiplication by what is divided by there, the sum of
+    exponentials and 1 + visits.
     """
     best, choice = -np.inf, 0
-    softmax(one.row, count)
+    if tree.nodes[b, node, VISITS] == 1:
+        # Without any visit of an action all have the same q, so shares are the prior.
+        for a in range(count):
+            prior = np.float64(tree.edges[b, node, PRIOR, a])
+            choice, best = a if prior > best else choice, prior if prior > best else best
+        return choice
+    visits = complete(tree, b, numbers, node, count)
+    total = np.float64(exponentials(tree.row, count))
     for a in range(count):
-        score = one.row[a] - one.links[node, TRIED, a] / (1.0 + visits)
-        if score > best:
-            best, choice = score, a
+        score = tree.row[a] * (1.0 + visits) - total * tree.links[b, node, TRIED, a]
+        choice, best = a if score > best else choice, score if score > best else best
     return choice

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl_training.ops.kernels import inlined, jit
+from rl_training.ops.kernels import inlined, lean
 from rl_training.ops.kernels.tree import (
     ACTION,
     ALLOWED,
@@ -17,16 +17,15 @@ from rl_training.ops.kernels.tree import (
     LOGIT,
     LOWEST,
     MEAN,
+    NEXT,
     PARENT,
     RAW,
     REWARD,
     TRIED,
-    One,
+    VISITS,
     Q,
     Tree,
-    backup,
     measure,
-    one_of,
     open_node,
     softmax,
 )
@@ -65,40 +64,82 @@ class Found(NamedTuple):
 
 
 @inlined
-def descend(one: One, rule: Rule, node: int) -> None:
-    """Walk from the root to an edge without a child; `nodes` of the new `node` say which."""
-    here = action = child = np.int64(0)
-    # A root without an allowed action is not searched: what the model says of it is ignored.
-    while child >= 0 and one.span[LEGAL] > 0.0:
-        here = child
-        count = rule.interior if here > 0 else one.row.size
-        if rule.gumbel:
-            visits = complete(one, rule.numbers, here, count)
-            if here > 0:
-                action = steady_choice(one, here, count, visits)
-            else:
-                action = halving_choice(one, rule.considered, visits)
-        else:
-            action = puct_choice(one, rule.numbers, here, count)
-        child = np.int64(one.links[here, CHILD, action])
-    one.nodes[node, PARENT] = here
-    one.nodes[node, ACTION] = action
+def choose(tree: Tree, b: int, rule: Rule, node: int) -> int:
+    """The action that a simulation follows from a node with at least one allowed action."""
+    count = rule.interior if node > 0 else tree.row.size
+    if not rule.gumbel:
+        return puct_choice(tree, b, rule.numbers, node, count)
+    if node > 0:
+        return steady_choice(tree, b, rule.numbers, node, count)
+    return halving_choice(tree, b, rule.considered, complete(tree, b, rule.numbers, node, count))
 
 
 @inlined
-def finish(one: One, rule: Rule, node: int) -> None:
+def follow(tree: Tree, b: int, rule: Rule, node: int) -> None:
+    """Note which action the next simulation follows from a node that has changed.
+
+    Choices depend on the node alone, unless PUCT compares with the whole tree. Those of a path are made one after the
+    other here, but none needs another one's result, so the processor works on several at once. On the way down, each
+    would have to wait for the one above it.
+    """
+    if node > 0 and rule.numbers[BY_TREE] == 0.0:
+        tree.nodes[b, node, NEXT] = choose(tree, b, rule, node)
+
+
+@inlined
+def descend(tree: Tree, b: int, rule: Rule, node: int) -> None:
+    """Walk from the root to an edge without a child; `nodes` of the new `node` say which."""
+    here = action = child = np.int64(0)
+    nodes, links, by_tree = tree.nodes, tree.links, rule.numbers[BY_TREE] > 0.0
+    # A root without an allowed action is not searched: what the model says of it is ignored.
+    while child >= 0 and tree.spans[b, LEGAL] > 0.0:
+        here = child
+        action = np.int64(nodes[b, here, NEXT]) if here > 0 and not by_tree else choose(tree, b, rule, here)
+        child = np.int64(links[b, here, CHILD, action])
+    nodes[b, node, PARENT] = here
+    nodes[b, node, ACTION] = action
+
+
+@inlined
+def backup(tree: Tree, b: int, rule: Rule, node: int) -> None:
+    """Join a new node of a tree to its parent, and add its value to the means above it.
+
+    Its parent and action, its raw value and the reward and discount of its edge are already set.
+    """
+    nodes, values, links, edges = tree.nodes, tree.values, tree.links, tree.edges
+    value = mean = values[b, node, RAW]
+    values[b, node, MEAN] = value
+    nodes[b, node, VISITS] = 1
+    nodes[b, node, DEPTH] = nodes[b, nodes[b, node, PARENT], DEPTH] + 1
+    links[b, nodes[b, node, PARENT], CHILD, nodes[b, node, ACTION]] = node
+    while node > 0:
+        follow(tree, b, rule, node)
+        parent, action = np.int64(nodes[b, node, PARENT]), np.int64(nodes[b, node, ACTION])
+        reward, discount = values[b, node, REWARD], values[b, node, DISCOUNT]
+        edges[b, parent, Q, action] = reward + discount * mean
+        links[b, parent, TRIED, action] += 1
+        value = reward + discount * value
+        visits = nodes[b, parent, VISITS]
+        mean = (values[b, parent, MEAN] * visits + value) / (visits + 1)
+        values[b, parent, MEAN] = mean
+        nodes[b, parent, VISITS] = visits + 1
+        node = parent
+
+
+@inlined
+def finish(tree: Tree, b: int, rule: Rule, node: int) -> None:
     """Complete a simulation whose new node has its logits, its value and its edge's reward and discount."""
-    open_node(one.links, one.edges, node, rule.interior, one.row)
-    backup(one.nodes, one.values, one.links, one.edges, node)
+    open_node(tree, b, node, rule.interior)
+    backup(tree, b, rule, node)
     if rule.numbers[BY_TREE] > 0.0:
-        measure(one.values, node, one.span)
+        measure(tree, b, node)
 
 
-@jit
+@lean
 def select_leaves(tree: Tree, rule: Rule, node: int, embedding: Array, index: Array, action: Array) -> None:
     """Walk down every tree once; write what the model is asked: embeddings, and the indices and vectors of actions."""
     for b in range(embedding.shape[0]):
-        descend(one_of(tree, b), rule, node)
+        descend(tree, b, rule, node)
         parent, chosen = tree.nodes[b, node, PARENT], tree.nodes[b, node, ACTION]
         index[b] = chosen
         for i in range(embedding.shape[1]):
@@ -107,7 +148,7 @@ def select_leaves(tree: Tree, rule: Rule, node: int, embedding: Array, index: Ar
             action[b, i] = tree.actions[b, parent, chosen, i]
 
 
-@jit
+@lean
 def grow(tree: Tree, rule: Rule, node: int, answers: Answers) -> None:
     """Make node `node` of every tree of what the model answered."""
     for b in range(answers.value.size):
@@ -123,25 +164,25 @@ def grow(tree: Tree, rule: Rule, node: int, answers: Answers) -> None:
         tree.values[b, node, REWARD] = answers.reward[b]
         tree.values[b, node, DISCOUNT] = answers.discount[b]
         tree.values[b, node, RAW] = answers.value[b]
-        finish(one_of(tree, b), rule, node)
+        finish(tree, b, rule, node)
 
 
-@jit
+@lean
 def summarize(tree: Tree, rule: Rule, found: Found) -> None:
     """Write what the search found of every root."""
     for b in range(found.value.size):
-        one, actions, depth = one_of(tree, b), tree.row.size, 0.0
-        visits = complete(one, rule.numbers, np.int64(0), actions)
+        actions, depth, row, root = tree.row.size, 0.0, tree.row, np.int64(0)
+        visits = complete(tree, b, rule.numbers, root, actions)
         for node in range(1, 1 + visits):
-            depth += one.nodes[node, DEPTH]
+            depth += tree.nodes[b, node, DEPTH]
         found.depth[b] = depth / max(visits, 1)
-        found.value[b] = one.values[0, MEAN]
+        found.value[b] = tree.values[b, 0, MEAN]
         for a in range(actions):
-            found.visits[b, a] = one.links[0, TRIED, a]
-            found.q[b, a] = one.edges[0, Q, a]
-            found.logits[b, a] = one.edges[0, LOGIT, a]
-            found.improved[b, a] = one.row[a] if rule.gumbel else one.edges[0, LOGIT, a]
-        softmax(one.row, actions)
+            found.visits[b, a] = tree.links[b, 0, TRIED, a]
+            found.q[b, a] = tree.edges[b, 0, Q, a]
+            found.logits[b, a] = tree.edges[b, 0, LOGIT, a]
+            found.improved[b, a] = row[a] if rule.gumbel else tree.edges[b, 0, LOGIT, a]
+        softmax(row, actions)
         for a in range(actions):
-            target = one.row[a] if rule.gumbel else np.float32(one.links[0, TRIED, a] / max(visits, 1))
-            found.policy[b, a] = target * one.root[ALLOWED, a]
+            target = row[a] if rule.gumbel else np.float32(tree.links[b, 0, TRIED, a] / max(visits, 1))
+            found.policy[b, a] = target * tree.roots[b, ALLOWED, a]
