@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 
@@ -168,6 +170,33 @@ def test_the_filter_worked_by_hand() -> None:
     # With single visits only, all visited actions count.
     single = found([1, 1, 0], [0.1, 0.5, 0.9], [0.0, 0.0, 0.0], sigma=10.0)
     assert gumbel_action(single, np.array([[1.0, 0.0, 0.0]]), 0.5).tolist() == [1]
+
+
+def plain_gumbel_action(result: SearchResult, gumbel: Array, heat: float, mode: str) -> Array:
+    """`gumbel_action` in NumPy."""
+    visits, noise, rows = result.visits, gumbel.astype(np.float64), np.arange(len(gumbel))
+    most = visits.max(axis=1, keepdims=True)
+    candidates = (visits == most) & (visits > 0)
+    if mode == "filter" and heat != 1.0:
+        sample = np.where(visits > 0, noise + result.logits, -np.inf).argmax(axis=1)
+        candidates = (visits > np.where(most > 1, 1, 0)) & (result.q >= result.q[rows, sample][:, None])
+        candidates[rows, sample] = visits[rows, sample] > 0
+        noise = heat * noise
+    actions: Array = np.where(candidates, noise + result.improved, -np.inf).argmax(axis=1)
+    return actions
+
+
+@pytest.mark.parametrize("mode", ["filter", "scale"])
+@pytest.mark.parametrize("heat", HEATS)
+def test_actions_equal_those_of_plain_numpy(mode: Literal["filter", "scale"], heat: float) -> None:
+    rng, shape = np.random.default_rng(0), (2000, 5)
+    q, improved, logits = (rng.normal(size=shape).astype(np.float32) for _ in range(3))
+    visits = rng.integers(0, 4, shape).astype(np.int32)
+    visits[:10] = 0
+    result = SearchResult(visits, q, np.zeros(2000), q, improved, logits, np.zeros(2000), None)
+    gumbel = rng.gumbel(size=shape).astype(np.float32)
+    wanted = plain_gumbel_action(result, gumbel, heat, mode)
+    np.testing.assert_array_equal(gumbel_action(result, gumbel, heat, mode), wanted)
 
 
 def test_rows_have_their_own_temperatures() -> None:

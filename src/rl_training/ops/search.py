@@ -23,7 +23,7 @@ import numpy as np
 from rl_training.ops.kernels.fused_search import fused_search
 from rl_training.ops.kernels.tree import ALLOWED, GUMBEL, LOWEST, Start, new_tree, plant
 from rl_training.ops.kernels.tree_rules import SMALLEST_RANGE, Rule
-from rl_training.ops.kernels.tree_search import Answers, Found, grow, select_leaves, summarize
+from rl_training.ops.kernels.tree_search import Answers, Found, grow, play, select_leaves, summarize
 from rl_training.ops.search_packed import Packing
 from rl_training.ops.search_tree import SearchTree
 from rl_training.ops.two_hot import Support
@@ -342,19 +342,12 @@ def gumbel_action(
     actions that are no worse than a, play the highest temperature * gumbel + logits + sigma(q). With exact q, this is
     no worse than the prior at any temperature. Actions with a single visit are left out if others have more.
     """
-    visits, noise = result.visits, gumbel.astype(np.float64)
-    most = visits.max(axis=1, keepdims=True)
-    candidates = (visits == most) & (visits > 0)
-    if mode == "filter":
-        rows, heat = np.arange(len(visits)), np.asarray(temperature, np.float64)
-        heat = np.broadcast_to(heat, visits.shape[:1])[:, None]
-        sample = np.where(visits > 0, noise + result.logits, -np.inf).argmax(axis=1)
-        good = (visits > np.where(most > 1, 1, 0)) & (result.q >= result.q[rows, sample][:, None])
-        good[rows, sample] = visits[rows, sample] > 0
-        candidates, noise = np.where(heat == 1.0, candidates, good), heat * noise
-    elif mode != "scale":
+    if mode not in ("filter", "scale"):
         raise ValueError(f"mode is 'filter' or 'scale', got {mode!r}")
-    actions: Array = np.where(candidates, noise + result.improved, -np.inf).argmax(axis=1)
+    rows = len(result.visits)
+    heat, actions = np.full(rows, temperature, np.float64), np.empty(rows, np.int64)
+    found = (result.visits, result.q, result.logits, result.improved)
+    play(*found, np.ascontiguousarray(gumbel, np.float64), heat, mode == "filter", actions)
     return actions
 
 

@@ -146,9 +146,33 @@ def steady_choice(tree: Tree, b: int, numbers: Array, node: int, count: int) -> 
             prior = np.float64(tree.edges[b, node, PRIOR, a])
             choice, best = a if prior > best else choice, prior if prior > best else best
         return choice
+    if count == 2:
+        return steady_choice_of_two(tree, b, numbers, node)
     visits = complete(tree, b, numbers, node, count)
     total = np.float64(exponentials(tree.row, count))
     for a in range(count):
         score = tree.row[a] * (1.0 + visits) - total * tree.links[b, node, TRIED, a]
         choice, best = a if score > best else choice, score if score > best else best
     return choice
+
+
+@inlined
+def steady_choice_of_two(tree: Tree, b: int, numbers: Array, node: int) -> int:
+    """`steady_choice` between two actions of which one at least has been visited, without loops: twice as fast."""
+    links, edges, raw = tree.links, tree.edges, tree.values[b, node, RAW]
+    n0, n1 = np.int64(links[b, node, TRIED, 0]), np.int64(links[b, node, TRIED, 1])
+    q0, q1 = np.float64(edges[b, node, Q, 0]), np.float64(edges[b, node, Q, 1])
+    visits, most = n0 + n1, max(n0, n1)
+    # If one has no visits, the mean of the visited q is the other's.
+    mixed = (raw + visits * (q0 if n0 > 0 else q1)) / (visits + 1)
+    q0, q1 = q0 if n0 > 0 else mixed, q1 if n1 > 0 else mixed
+    scale, low = (numbers[C_VISIT] + most) * numbers[C_SCALE], 0.0
+    if numbers[RESCALE] > 0.0:
+        scale, low = scale / max(abs(q1 - q0), SMALLEST_RANGE), min(q0, q1)
+    first = np.float32(edges[b, node, LOGIT, 0] + scale * (q0 - low))
+    second = np.float32(edges[b, node, LOGIT, 1] + scale * (q1 - low))
+    # exp of the difference to the higher one, which itself has 1.
+    less, ahead = np.float64(np.float32(math.exp(-abs(second - first)))), first >= second
+    share0, share1 = 1.0 if ahead else less, less if ahead else 1.0
+    total = share0 + share1
+    return 1 if share1 * (1.0 + visits) - total * n1 > share0 * (1.0 + visits) - total * n0 else 0

@@ -186,3 +186,27 @@ def summarize(tree: Tree, rule: Rule, found: Found) -> None:
         for a in range(actions):
             target = row[a] if rule.gumbel else np.float32(tree.links[b, 0, TRIED, a] / max(visits, 1))
             found.policy[b, a] = target * tree.roots[b, ALLOWED, a]
+
+
+@lean
+def play(
+    visits: Array, q: Array, logits: Array, improved: Array, gumbel: Array, heat: Array, filtered: bool, action: Array
+) -> None:
+    """Write Gumbel MuZero's action of every root: see `gumbel_action` of ops/search.py. `heat` is `[B]`."""
+    for b in range(action.size):
+        most, sample, likely = 0, -1, -np.inf
+        for a in range(visits.shape[1]):
+            most = max(most, visits[b, a])
+            score = gumbel[b, a] + logits[b, a]
+            if visits[b, a] > 0 and (score > likely or sample < 0):
+                likely, sample = score, a
+        usual = not filtered or heat[b] == 1.0
+        factor, fewest = heat[b] if filtered else 1.0, 1 if most > 1 else 0
+        best, choice = -np.inf, -1
+        for a in range(visits.shape[1]):
+            good = visits[b, a] == most if usual else visits[b, a] > fewest and q[b, a] >= q[b, sample]
+            score = factor * gumbel[b, a] + improved[b, a]
+            allowed = visits[b, a] > 0 and (good or (a == sample and not usual))
+            if allowed and (score > best or choice < 0):
+                best, choice = score, a
+        action[b] = max(choice, 0)
