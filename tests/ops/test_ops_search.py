@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from offline_data import public_file
-from rl_training.ops.kernels.tree import LOGIT, LOWEST, PRIOR, RAW, TRIED, VISITS, Q, Start, new_tree, plant
-from rl_training.ops.kernels.tree_rules import complete, steady_choice
+from rl_training.ops.kernels.tree import Start, new_tree, plant
+from rl_training.ops.kernels.tree_rules import complete
 from rl_training.ops.search import (
     GumbelRule,
     Leaves,
@@ -239,37 +239,6 @@ def completed_without_visits(rescale: float) -> Array:
     assert complete(tree, np.int64(0), np.array([0, 0, 0, 0, 0, 10.0, 0.5, rescale]), np.int64(0), 3) == 0
     added: Array = tree.row - logits[0]
     return added
-
-
-@pytest.mark.parametrize("rescale", [0.0, 1.0])
-def test_the_choice_between_two_actions_equals_that_among_any_number(rescale: float) -> None:
-    """The third action of the other node has no prior and no visits, and its logit is the lowest."""
-    rng, numbers = np.random.default_rng(0), np.array([0, 0, 0, 0, 0, 50.0, 0.1, rescale])
-    two, three = new_tree(1, 2, 2, 1, 0), new_tree(1, 2, 3, 1, 0)
-    chosen = []
-    for _ in range(2000):
-        visits = rng.integers(0, 5, 2)
-        visits[rng.integers(2)] += 1
-        q, logits, raw = rng.normal(size=2) * (visits > 0), rng.normal(size=2), rng.normal()
-        prior = np.exp(logits) / np.exp(logits).sum()
-        for tree in (two, three):
-            tree.nodes[0, 1, VISITS] = 1 + visits.sum()
-            tree.values[0, 1, RAW] = raw
-            tree.links[0, 1, TRIED] = 0
-            tree.edges[0, 1] = 0.0
-            tree.links[0, 1, TRIED, :2] = visits
-            tree.edges[0, 1, Q, :2], tree.edges[0, 1, PRIOR, :2] = q, prior
-            tree.edges[0, 1, LOGIT] = LOWEST
-            tree.edges[0, 1, LOGIT, :2] = logits
-        zero, one = np.int64(0), np.int64(1)
-        if (visits == 0).any():
-            # Then the mixed value is there anyway, and a third action changes nothing.
-            assert steady_choice(two, zero, numbers, one, 2) == steady_choice(three, zero, numbers, one, 3)
-        chosen.append(steady_choice(two, zero, numbers, one, 2))
-        complete(two, zero, numbers, one, 2)
-        shares = np.exp(two.row - two.row.max()) / np.exp(two.row - two.row.max()).sum()
-        assert chosen[-1] == np.argmax(shares - visits / (1 + visits.sum()))
-    assert 0.2 < np.mean(chosen) < 0.8
 
 
 def test_completed_q_without_visits_is_the_raw_value() -> None:

@@ -63,7 +63,7 @@ class TorchSearchModel:
 
 
 class EngineSearchModel:
-    """A small MLP, by NumPy: faster than the compiled search for many roots or wide layers."""
+    """A small MLP, by NumPy: faster than the compiled search for very wide layers, see `fastest`."""
 
     def __init__(
         self, engine: MuZeroEngine, discount: float, *, spread: Array | None = None, noise: Array | None = None

@@ -1,4 +1,4 @@
-"""Compiled loops, one file per purpose, all by one `jit`: no `fastmath`, no `parallel`, so results are reproducible."""
+"""Compiled loops, one file per purpose, all by one shim: no `fastmath`, no `parallel`, so results are reproducible."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def _grow(tree: Tree, rule: Rule, model: Model, node: int, count: int, at: int) 
 def fused_search(tree: Tree, rule: Rule, model: Model, roots: int) -> None:
     """All simulations of the first `roots` trees, which are planted."""
     for first in range(0, roots, BLOCK):
-        count = 0
+        count = np.int64(0)
         for b in range(first, min(first + BLOCK, roots)):
             # A root without an allowed action is not searched.
             if tree.spans[b, LEGAL] > 0.0:

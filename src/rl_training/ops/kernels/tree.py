@@ -20,7 +20,7 @@ from rl_training.types import Array
 LOWEST = float(np.finfo(np.float32).min)
 
 # Columns of `nodes`: the parent and which of its actions leads here; visits count the node's own evaluation, too; the
-# action that the next simulation follows, see `follow` of tree_search.py.
+# action that Gumbel MuZero's next simulation follows, for all nodes but the root.
 PARENT, ACTION, DEPTH, VISITS, NEXT = 0, 1, 2, 3, 4
 # Columns of `values`: the mean over the visits, what the model says, and the edge that leads here.
 MEAN, RAW, REWARD, DISCOUNT = 0, 1, 2, 3

@@ -64,37 +64,19 @@ class Found(NamedTuple):
 
 
 @inlined
-def choose(tree: Tree, b: int, rule: Rule, node: int) -> int:
-    """The action that a simulation follows from a node with at least one allowed action."""
-    count = rule.interior if node > 0 else tree.row.size
-    if not rule.gumbel:
-        return puct_choice(tree, b, rule.numbers, node, count)
-    if node > 0:
-        return steady_choice(tree, b, rule.numbers, node, count)
-    return halving_choice(tree, b, rule.considered, complete(tree, b, rule.numbers, node, count))
-
-
-@inlined
-def follow(tree: Tree, b: int, rule: Rule, node: int) -> None:
-    """Note which action the next simulation follows from a node that has changed.
-
-    Choices depend on the node alone, unless PUCT compares with the whole tree. Those of a path are made one after the
-    other here, but none needs another one's result, so the processor works on several at once. On the way down, each
-    would have to wait for the one above it.
-    """
-    if node > 0 and rule.numbers[BY_TREE] == 0.0:
-        tree.nodes[b, node, NEXT] = choose(tree, b, rule, node)
-
-
-@inlined
 def descend(tree: Tree, b: int, rule: Rule, node: int) -> None:
     """Walk from the root to an edge without a child; `nodes` of the new `node` say which."""
     here = action = child = np.int64(0)
-    nodes, links, by_tree = tree.nodes, tree.links, rule.numbers[BY_TREE] > 0.0
+    nodes, links, actions = tree.nodes, tree.links, tree.row.size
     # A root without an allowed action is not searched: what the model says of it is ignored.
     while child >= 0 and tree.spans[b, LEGAL] > 0.0:
         here = child
-        action = np.int64(nodes[b, here, NEXT]) if here > 0 and not by_tree else choose(tree, b, rule, here)
+        if not rule.gumbel:
+            action = puct_choice(tree, b, rule.numbers, here, rule.interior if here > 0 else actions)
+        elif here > 0:
+            action = np.int64(nodes[b, here, NEXT])
+        else:
+            action = halving_choice(tree, b, rule.considered, complete(tree, b, rule.numbers, here, actions))
         child = np.int64(links[b, here, CHILD, action])
     nodes[b, node, PARENT] = here
     nodes[b, node, ACTION] = action
@@ -104,7 +86,10 @@ def descend(tree: Tree, b: int, rule: Rule, node: int) -> None:
 def backup(tree: Tree, b: int, rule: Rule, node: int) -> None:
     """Join a new node of a tree to its parent, and add its value to the means above it.
 
-    Its parent and action, its raw value and the reward and discount of its edge are already set.
+    Its parent and action, its raw value and the reward and discount of its edge are already set. Choices of Gumbel
+    MuZero below the root depend on nothing but the node, so the next one of every node that has changed is made here:
+    none needs another one's result, and the processor works on several at once. On the way down, each would have to
+    wait for the one above it.
     """
     nodes, values, links, edges = tree.nodes, tree.values, tree.links, tree.edges
     value = mean = values[b, node, RAW]
@@ -113,7 +98,8 @@ def backup(tree: Tree, b: int, rule: Rule, node: int) -> None:
     nodes[b, node, DEPTH] = nodes[b, nodes[b, node, PARENT], DEPTH] + 1
     links[b, nodes[b, node, PARENT], CHILD, nodes[b, node, ACTION]] = node
     while node > 0:
-        follow(tree, b, rule, node)
+        if rule.gumbel:
+            nodes[b, node, NEXT] = steady_choice(tree, b, rule.numbers, node, rule.interior)
         parent, action = np.int64(nodes[b, node, PARENT]), np.int64(nodes[b, node, ACTION])
         reward, discount = values[b, node, REWARD], values[b, node, DISCOUNT]
         edges[b, parent, Q, action] = reward + discount * mean
