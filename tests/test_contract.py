@@ -57,6 +57,25 @@ def test_preset_carries_its_evidence_or_claims_none(preset: str) -> None:
     assert expected.return_ is not None
     assert sum(expected.measured) / len(expected.measured) >= expected.return_
     assert expected.minutes > 0
+    if expected.final_return is not None:
+        assert len(expected.final_measured) == len(expected.seeds)
+        assert sum(expected.final_measured) / len(expected.final_measured) >= expected.final_return
+
+
+def test_planning_presets_claim_the_last_evaluations_and_the_final_policy() -> None:
+    """Their evaluations swing, so a single one would say little; games are judged by every game of the final policy."""
+    for preset in preset_names():
+        config = load_config(preset)
+        expected = config.run.expected
+        assert expected is not None
+        if (
+            REGISTRY[config.run.algo].family == "planning"
+            and not expected.long
+            and config.run.eval_opponent == "random"
+        ):
+            assert expected.measure == "last_5_evaluations", preset
+            assert expected.return_ is not None
+            assert expected.final_return == expected.return_ - 0.1 * abs(expected.return_), preset
 
 
 @pytest.mark.parametrize("preset", preset_names())

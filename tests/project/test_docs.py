@@ -364,6 +364,8 @@ def preset_row(name: str) -> list[str]:
         measured += f" (seed{'s' if len(expected.seeds) > 1 else ''} {', '.join(map(str, expected.seeds))})"
     if expected.measure == "last_5_evaluations":
         measured += ", mean of the last 5 evaluations"
+    if expected.final_measured:
+        measured += f"; {', '.join(f'{value:g}' for value in expected.final_measured)} of the final policy"
     return [name, f"{expected.return_:g}", steps, measured, f"{expected.minutes:g}"]
 
 

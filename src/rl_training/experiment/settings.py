@@ -75,7 +75,9 @@ class Expected(ConfigPart):
         if not self.long and self.return_ is None:
             raise ValueError("needs 'return', or 'long: true' where nothing is claimed")
         if self.final_return is not None and self.measure != "last_5_evaluations":
-            raise ValueError("'final_return' needs 'measure: last_5_evaluations'; 'return' is the final policy's already")
+            raise ValueError(
+                "'final_return' needs 'measure: last_5_evaluations'; 'return' is the final policy's already"
+            )
         return self
 
 
