@@ -501,7 +501,7 @@ def test_an_algorithm_plays_if_it_says_so(name: str) -> None:
         assert run.algorithm.policy.info.two_player
         run.close()
         return
-    able = "muzero or gumbel_muzero or efficientzero can$"
+    able = "muzero, gumbel_muzero or efficientzero can$"
     with pytest.raises(UserError, match=f"a game for two players, by self-play; {able}"):
         build(config)
 

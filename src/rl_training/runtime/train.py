@@ -225,12 +225,17 @@ def _check_capabilities(config: Config, info: SpaceInfo) -> None:
             ]
             raise UserError(
                 f"algo={config.run.algo!r}: cannot work with the {kind} {what} of {config.run.env_id}, only with "
-                f"{' or '.join(allowed)} ones{_advice(others)}"
+                f"{_any_of(allowed)} ones{_advice(others)}"
             )
 
 
 def _advice(others: Sequence[str]) -> str:
-    return f"; {' or '.join(others)} can" if others else ""
+    return f"; {_any_of(others)} can" if others else ""
+
+
+def _any_of(names: Sequence[str]) -> str:
+    """`a`, `a or b`, `a, b or c`."""
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _callback(reference: str) -> Callback:
