@@ -58,11 +58,14 @@ def learned(algo: str, info: Any = DISCRETE, updates: int = 3, **settings: Any) 
 
 @EACH_ENGINE
 @pytest.mark.parametrize("info", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
-def test_with_all_switches_off_it_is_muzero(engine: str, info: Any) -> None:
-    shared = {"engine": engine, "reanalyze_ratio": 0.25}
+@pytest.mark.parametrize(("search", "plain"), [("puct", "muzero"), ("gumbel", "gumbel_muzero")])
+def test_with_all_switches_off_it_is_the_algorithm_of_its_search(
+    engine: str, info: Any, search: str, plain: str
+) -> None:
+    shared = {"engine": engine, "reanalyze_ratio": 0.25, "temperature": 0.7}
     (ours, metrics), (theirs, wanted) = (
-        learned("efficientzero", info, **shared, **PLAIN),
-        learned("muzero", info, **shared),
+        learned("efficientzero", info, **shared, **PLAIN, search=search),
+        learned(plain, info, **shared),
     )
     assert metrics == wanted | {"consistency_loss": 0.0}
     assert_equal_states(ours, theirs)
@@ -72,12 +75,19 @@ def test_with_all_switches_off_it_is_muzero(engine: str, info: Any) -> None:
 
 @pytest.mark.parametrize(
     "switch",
-    [{"value_prefix": True}, {"consistency_coef": 1.0}, {"horizon_age": 10}, {"search_value_age": 20}],
+    [
+        {"value_prefix": True},
+        {"consistency_coef": 1.0},
+        {"horizon_age": 10},
+        {"search_value_age": 20},
+        {"search": "gumbel"},
+    ],
     ids=lambda switch: next(iter(switch)),
 )
 def test_each_switch_changes_what_is_learned(switch: dict[str, Any]) -> None:
-    plain, _ = learned("efficientzero", updates=1, engine="autograd", **PLAIN)
-    other, _ = learned("efficientzero", updates=1, engine="autograd", **PLAIN | switch)
+    shared = PLAIN | {"engine": "autograd", "reanalyze_ratio": 0.5}
+    plain, _ = learned("efficientzero", updates=1, **shared)
+    other, _ = learned("efficientzero", updates=1, **shared | switch)
     before, after = (weights_of(learner)["network"] for learner in (plain, other))
     assert before.shape != after.shape or not torch.equal(before, after)
 

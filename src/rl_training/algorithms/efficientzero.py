@@ -1,17 +1,20 @@
 """EfficientZero (Ye et al. 2021): MuZero that learns from less, by consistency, value prefixes and fresher targets.
 
-Every part is a switch over MuZero, so an ablation is a config. Of EfficientZero V2 (Wang et al. 2024) the values of old
-windows may be those of their search.
+Every part is a switch over MuZero, so an ablation is a config. Of EfficientZero V2 (Wang et al. 2024): the search may
+be that of Gumbel MuZero, and the values of old windows those of their search.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import numpy as np
 from torch import nn
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, setting
+from rl_training.algorithms.gumbel_muzero import GumbelSearchConfig
 from rl_training.algorithms.muzero import MuZero, MuZeroConfig
-from rl_training.algorithms.parts.planning_policy import PlanningPolicy, PuctPlay
+from rl_training.algorithms.parts.planning_policy import GumbelPlay, PlanningPolicy, PuctPlay
 from rl_training.algorithms.parts.unrolled import Extras, TrainedConsistency
 from rl_training.algorithms.planning import PlanningLoopConfig, PlanningModelConfig
 from rl_training.data.batches import Windows
@@ -32,9 +35,14 @@ class EfficientZeroModelConfig(PlanningModelConfig):
     projection_size: int = setting(64, "Size of the projections that consistency compares.", ge=1, probe=8)
 
 
-class EfficientZeroConfig(MuZeroConfig):
+class EfficientZeroConfig(MuZeroConfig, GumbelSearchConfig):
     """MuZero's loss, and the consistency of latents with what was really seen"""
 
+    search: Literal["puct", "gumbel"] = setting(
+        "puct",
+        "The rule of the search and the policy that it teaches: MuZero's, or Gumbel MuZero's, with its temperature.",
+        probe="gumbel",
+    )
     consistency_coef: float = setting(2.0, "Weight of the consistency loss.", ge=0.0, probe=0.0)
     horizon_age: int | None = setting(
         None,
@@ -70,10 +78,12 @@ def efficientzero_targets(agent: MuZero, windows: Windows, memory: Memory) -> Ar
 
 def efficientzero_policy(context: PolicyContext) -> PlanningPolicy:
     """Build only the policy."""
-    model = context.model
+    cfg, model = context.config, context.model
+    assert isinstance(cfg, EfficientZeroConfig)
     assert isinstance(model, EfficientZeroModelConfig)
+    play = GumbelPlay(cfg.temperature_mode) if cfg.search == "gumbel" else PuctPlay()
     if not model.value_prefix:
-        return PlanningPolicy(context, PuctPlay())
+        return PlanningPolicy(context, play)
     size, horizon = model.prefix_size, model.prefix_horizon
 
     def with_prefixes(body: MuZeroNetwork) -> MuZeroNetwork:
@@ -84,7 +94,7 @@ def efficientzero_policy(context: PolicyContext) -> PlanningPolicy:
             )
         return ValuePrefixNetwork(body, hidden_size=size, horizon=horizon)
 
-    return PlanningPolicy(context, PuctPlay(), with_prefixes)
+    return PlanningPolicy(context, play, with_prefixes)
 
 
 def build_efficientzero(context: Context) -> MuZero:

@@ -10,27 +10,43 @@ from rl_training.algorithms.parts.planning_policy import GumbelPlay, PlanningPol
 from rl_training.algorithms.planning import PlanningConfig, PlanningLoopConfig, PlanningModelConfig
 from rl_training.types import Capabilities
 
+# Where the search can be chosen, these settings act if it is this one.
+_GUMBEL = {"search": "gumbel"}
 
-class GumbelMuZeroConfig(PlanningConfig):
-    """MuZero's loss; the target policy is softmax(logits + sigma(completed q)) of a search by sequential halving"""
 
-    num_simulations: int = setting(16, "Simulations of every search.", ge=1, probe=3)
+class GumbelSearchConfig(PlanningConfig):
+    """The settings of a Gumbel search, for all algorithms that can use it."""
+
     max_num_considered_actions: int = setting(
-        16, "Actions of the root that sequential halving starts with; the most likely ones after noise.", ge=1, probe=2
-    )
-    temperature: float = setting(
-        1.0, "How far the root's action follows the noise; 1 is the paper's action, 0 is greedy.", ge=0.0, report=True
+        16,
+        "Actions of the root that sequential halving starts with; the most likely ones after noise.",
+        ge=1,
+        live_when=_GUMBEL,
+        probe=2,
     )
     temperature_mode: Literal["filter", "gumbel_scale"] = setting(
         "filter",
         "`filter`: the temperature chooses among actions that are no worse than a draw from the policy; "
         "`gumbel_scale`: it scales the noise of the whole search.",
-        live_when={"temperature": 3.0},
+        live_when=_GUMBEL | {"temperature": 3.0},
         probe="gumbel_scale",
     )
-    c_visit: float = setting(50.0, "sigma(q) = (c_visit + most visits) c_scale q.", ge=0.0, probe=0.0)
-    c_scale: float = setting(0.1, "Weight of values against logits.", ge=0.0, probe=2.0)
-    rescale_values: bool = setting(True, "Scale the values of a node's actions to [0, 1] before they are weighed.")
+    c_visit: float = setting(
+        50.0, "sigma(q) = (c_visit + most visits) c_scale q.", ge=0.0, live_when=_GUMBEL, probe=0.0
+    )
+    c_scale: float = setting(0.1, "Weight of values against logits.", ge=0.0, live_when=_GUMBEL, probe=2.0)
+    rescale_values: bool = setting(
+        True, "Scale the values of a node's actions to [0, 1] before they are weighed.", live_when=_GUMBEL
+    )
+
+
+class GumbelMuZeroConfig(GumbelSearchConfig):
+    """MuZero's loss; the target policy is softmax(logits + sigma(completed q)) of a search by sequential halving"""
+
+    num_simulations: int = setting(16, "Simulations of every search.", ge=1, probe=3)
+    temperature: float = setting(
+        1.0, "How far the root's action follows the noise; 1 is the paper's action, 0 is greedy.", ge=0.0, report=True
+    )
 
 
 def gumbel_policy(context: PolicyContext) -> PlanningPolicy:

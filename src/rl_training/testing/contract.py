@@ -21,6 +21,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, ConfigPart, Policy, setting_extra
 from rl_training.experiment.config import Config, load_config
+from rl_training.experiment.fields import settings_of
 from rl_training.experiment.registry import load_spec
 from rl_training.models.flat import FlatAdam, FlatGroup, FlatRMSprop, Follower, Learner
 from rl_training.runtime.actors.actor import Steps
@@ -97,7 +98,7 @@ def checkpoint_differences(a: Checkpoint, b: Checkpoint) -> list[str]:
 def tiny_config(algo: str, env: Mapping[str, Any] | None = None, **values: Any) -> Config:
     """A config of the algorithm for a few quick updates on `TinyEnv`, whose arguments are `env`."""
     spec = load_spec(algo)
-    known = {name for part in (spec.config, spec.loop, spec.model) for name in part.model_fields}
+    known = settings_of(spec)
     base: dict[str, Any] = {
         "algo": algo,
         "env_id": "rl_training.testing:TinyEnv",
@@ -314,10 +315,13 @@ def check_settings_are_live(algo: str, **settings: Any) -> None:
     spec = load_spec(algo)
     dead = []
     unchanged: dict[str, Checkpoint] = {}  # most settings are compared with the same run
+    known = settings_of(spec)
     for part in (spec.config, spec.loop, spec.model):
         for name in part.model_fields:
             conditions = dict(setting_extra(part, name)["live_when"])
             env = {key: conditions.pop(key) for key in ("actions", "observations") if key in conditions}
+            # A setting that another algorithm shares may depend on one that this algorithm does not have.
+            conditions = {key: value for key, value in conditions.items() if key in known}
             given = settings | conditions
             base = tiny_config(algo, env, **given)
             with _another_value(part, name, base) as value:
