@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance import MODES, ON_POLICY, OneState, Walk, built, chosen, in_mode, limited, trained
-from rl_training.models.normalizers import ObservationNormalizer, RewardNormalizer, RunningMoments
+from rl_training.models.normalizers import ObservationNormalizer, ReturnScale, RewardNormalizer, RunningMoments
 from rl_training.runtime.train import run as run_training
 from rl_training.types import Step
 
@@ -226,3 +226,49 @@ def test_returns_are_reported_raw_while_learning_sees_scaled_rewards() -> None:
     assert len(learned_from) == 4
     assert all((reward < 0.95).all() for reward in learned_from)
     run.close()
+
+
+def test_the_scale_of_returns_worked_by_hand() -> None:
+    # The percentiles of 0, 1, ..., 100 are 5 and 95; running means at a hundredth of 500 and of 9500.
+    scale = ReturnScale()
+    assert scale.scale == 1.0
+    scale.update(np.arange(101.0).reshape(1, 101) * 100.0)
+    np.testing.assert_allclose(scale.bounds, [5.0, 95.0])
+    assert scale.scale == pytest.approx(90.0)
+    scale.update(np.zeros(7))
+    assert scale.scale == pytest.approx(0.99 * 90.0)
+
+
+def test_the_scale_of_returns_is_at_least_1_and_does_not_know_their_level() -> None:
+    small, moved = ReturnScale(), ReturnScale()
+    returns = np.random.default_rng(0).normal(size=(15, 64)).astype(np.float32)
+    for _ in range(2000):
+        small.update(0.01 * returns)
+        moved.update(1000.0 + 10.0 * returns)
+    assert small.scale == 1.0
+    low, high = np.percentile(10.0 * returns, [5.0, 95.0])
+    assert moved.scale == pytest.approx(high - low, rel=1e-3)
+
+
+def test_outliers_hardly_move_the_scale_of_returns() -> None:
+    scale = ReturnScale(decay=0.0)
+    returns = np.random.default_rng(0).uniform(0.0, 10.0, 1000)
+    scale.update(returns)
+    before = scale.scale
+    returns[:10] = 1e9
+    scale.update(returns)
+    assert scale.scale == pytest.approx(before, rel=0.05)
+
+
+def test_the_scale_of_returns_survives_its_state_dict() -> None:
+    scale, again = ReturnScale(), ReturnScale()
+    for seed in range(5):
+        scale.update(np.random.default_rng(seed).normal(size=50) * 1e3)
+    state = scale.state_dict()
+    again.load_state_dict(state)
+    assert again.scale == scale.scale
+    scale.update(np.zeros(3))
+    again.update(np.zeros(3))
+    np.testing.assert_array_equal(again.bounds, scale.bounds)
+    # The state is a copy: what comes later does not change it.
+    assert float(state["bounds"][1]) != scale.bounds[1]

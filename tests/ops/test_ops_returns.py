@@ -1,4 +1,4 @@
-"""Advantages against numbers worked by hand, and against the definition summed term by term."""
+"""Advantages and returns against numbers worked by hand, and against the definition summed term by term."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_training.ops.returns import gae
+from rl_training.ops.returns import gae, lambda_return
 
 
 def column(*numbers: float) -> np.ndarray:
@@ -132,3 +133,64 @@ def test_a_rollout_equals_the_concatenation_of_its_episodes(
                 episode = {name: np.ascontiguousarray(array[start:end, b : b + 1]) for name, array in data.items()}
                 pieces.append(gae(**episode, gamma=gamma, gae_lambda=gae_lambda)[:, 0])
         np.testing.assert_array_equal(whole[:, b], np.concatenate(pieces))
+
+
+# What arrives with the states of a short dream; the first reward and the first discount belong to the time before it.
+DREAM = [
+    torch.tensor(numbers)[:, None] for numbers in ([9.0, 1.0, 2.0, 4.0], [7.0, 10.0, 20.0, 40.0], [9.0, 0.5, 0.5, 0.25])
+]
+
+
+def test_lambda_returns_worked_by_hand() -> None:
+    # From the end: 4 + 40 / 4 = 14; 2 + (20 + 14) / 4 = 10.5; 1 + (10 + 10.5) / 4 = 6.125.
+    returns = lambda_return(*DREAM, 0.5)
+    assert returns[:, 0].tolist() == [6.125, 10.5, 14.0]
+
+
+def test_lambda_0_looks_one_state_ahead_and_lambda_1_adds_up_rewards() -> None:
+    # The value of the next state, not of the one after it.
+    assert lambda_return(*DREAM, 0.0)[:, 0].tolist() == [1 + 5, 2 + 10, 4 + 10]
+    assert lambda_return(*DREAM, 1.0)[:, 0].tolist() == [1 + 0.5 * 9, 2 + 0.5 * 14, 14]
+
+
+def test_nothing_counts_after_a_terminal_state() -> None:
+    reward, value, discount = (array.clone() for array in DREAM)
+    discount[2] = 0.0
+    value[2:], reward[3:], discount[3:] = 1e6, 1e6, 1e6
+    assert lambda_return(reward, value, discount, 0.5)[:2, 0].tolist() == [1 + 0.5 * (5 + 1), 2.0]
+
+
+def test_a_trace_of_0_stops_at_the_value_of_its_state() -> None:
+    trace = torch.tensor([1.0, 1.0, 0.0, 1.0])[:, None]
+    assert lambda_return(*DREAM, trace)[:, 0].tolist() == [1 + 0.5 * 12, 2 + 0.5 * 20, 14]
+
+
+def by_weights(reward: np.ndarray, value: np.ndarray, discount: np.ndarray, lam: float) -> np.ndarray:
+    """The definition: a mean of n-step returns, with weights (1 - lambda) lambda^(n-1), and the rest on the last."""
+    last, envs = len(value) - 1, value.shape[1]
+    result = np.zeros((last, envs))
+    for b in range(envs):
+        for t in range(last):
+            for n in range(1, last - t + 1):
+                weight = lam ** (n - 1) * (1.0 if n == last - t else 1.0 - lam)
+                alive, total = 1.0, 0.0
+                for k in range(t + 1, t + n + 1):
+                    total += alive * reward[k, b]
+                    alive *= discount[k, b]
+                result[t, b] += weight * (total + alive * value[t + n, b])
+    return result
+
+
+@given(st.integers(1, 10), st.integers(1, 3), st.integers(0, 2**32 - 1), st.floats(0, 1))
+def test_lambda_returns_equal_the_weighted_sum_of_n_step_returns(steps: int, envs: int, seed: int, lam: float) -> None:
+    rng = np.random.default_rng(seed)
+    reward, value = rng.uniform(-5, 5, (2, steps + 1, envs))
+    discount = rng.uniform(0.5, 1.0, (steps + 1, envs)) * (rng.random((steps + 1, envs)) < 0.8)
+    returns = lambda_return(*(torch.from_numpy(array) for array in (reward, value, discount)), lam)
+    np.testing.assert_allclose(returns.numpy(), by_weights(reward, value, discount, lam), rtol=1e-9, atol=1e-9)
+
+
+def test_the_gradient_of_lambda_returns_equals_finite_differences() -> None:
+    generator = torch.Generator().manual_seed(0)
+    leaves = [torch.randn(4, 2, dtype=torch.float64, generator=generator, requires_grad=True) for _ in range(3)]
+    assert torch.autograd.gradcheck(lambda *arrays: lambda_return(*arrays, 0.7), leaves)

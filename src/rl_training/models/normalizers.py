@@ -105,3 +105,33 @@ class RewardNormalizer:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         self.moments.load_state_dict(state)
         self.running = state["running"].numpy().copy()
+
+
+class ReturnScale:
+    """The range in which most returns lie: by what DreamerV3 divides advantages (Hafner et al. 2025).
+
+    The 5th and the 95th percentile of every batch move running means, which start at 0. A range below 1 counts as 1, so
+    that the noise of returns that are all alike is not blown up. Nothing is centred.
+    """
+
+    def __init__(self, decay: float = 0.99, low: float = 5.0, high: float = 95.0, smallest: float = 1.0) -> None:
+        self.decay = decay
+        self.percentiles = (low, high)
+        self.smallest = smallest
+        self.bounds = np.zeros(2)
+
+    def update(self, returns: Array) -> None:
+        """Add a batch of returns, of any shape."""
+        bounds = np.percentile(returns.astype(np.float64), self.percentiles)
+        self.bounds = self.decay * self.bounds + (1.0 - self.decay) * bounds
+
+    @property
+    def scale(self) -> float:
+        """What to divide by."""
+        return max(float(self.bounds[1] - self.bounds[0]), self.smallest)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"bounds": torch.from_numpy(self.bounds.copy())}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        self.bounds = state["bounds"].numpy().copy()
