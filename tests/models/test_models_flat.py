@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rl_training.models.flat import FlatAdam, FlatGroup, FlatParameters, FlatRMSprop
+from rl_training.models.flat import FlatAdam, FlatGroup, FlatLaProp, FlatParameters, FlatRMSprop, FlatWeights, Learner
 
 RATES = [1e-2, 1e-2, 3e-3, 0.0, 1e-2, 1e-3, 5e-2, 1e-2, 1e-4, 1e-2]
 
@@ -36,8 +37,12 @@ def rmsprop(flat: FlatGroup) -> FlatRMSprop:
     return FlatRMSprop(flat, eps=1e-5, alpha=0.99)
 
 
+def laprop(flat: FlatGroup) -> FlatLaProp:
+    return FlatLaProp(flat, [flat.data.numel()], warmup=0)
+
+
 Make = Callable[[FlatGroup], Any]
-OPTIMISERS = pytest.mark.parametrize("make", [adam, rmsprop])
+OPTIMISERS = pytest.mark.parametrize("make", [adam, rmsprop, laprop])
 
 
 def descend(model: nn.Module, flat: FlatParameters, optimiser: Any, step: int, rate: float) -> None:
@@ -202,3 +207,102 @@ def test_loading_a_state_keeps_no_tie_to_what_was_loaded() -> None:
     first.step(1e-3)
     assert float(second.count) == 1.0
     assert float(first.count) == 2.0
+
+
+def clipped(grads: list[float], weights: list[float], clip: float = 0.3) -> list[float]:
+    """Adaptive clipping of one tensor, number by number."""
+    norm = math.sqrt(sum(g * g for g in grads))
+    largest = clip * max(math.sqrt(sum(w * w for w in weights)), 1e-3)
+    return [g * min(1.0, largest / norm) if norm > 0.0 else 0.0 for g in grads]
+
+
+class ScalarLaProp:
+    """LaProp of one tensor, number by number."""
+
+    def __init__(self, weights: list[float], warmup: int) -> None:
+        self.weights, self.warmup, self.count = weights, warmup, 0
+        self.moment, self.square = [0.0] * len(weights), [0.0] * len(weights)
+
+    def step(self, grads: list[float], learning_rate: float) -> None:
+        rate = learning_rate * (min(self.count / self.warmup, 1.0) if self.warmup else 1.0)
+        self.count += 1
+        for k, g in enumerate(clipped(grads, self.weights)):
+            self.square[k] = 0.999 * self.square[k] + 0.001 * g * g
+            size = math.sqrt(self.square[k] / (1.0 - 0.999**self.count)) + 1e-20
+            self.moment[k] = 0.9 * self.moment[k] + 0.1 * g / size
+            self.weights[k] -= rate * self.moment[k] / (1.0 - 0.9**self.count)
+
+
+@pytest.mark.parametrize("warmup", [0, 4])
+def test_flat_laprop_equals_the_scalar_form_for_every_tensor(warmup: int) -> None:
+    model = network()
+    weights = FlatWeights(model.parameters())
+    with torch.no_grad():
+        model[2].bias.zero_()  # the norm of its weights is below the smallest
+    flat = FlatParameters(weights)
+    ours = FlatLaProp(flat, weights.sizes, warmup=warmup)
+    scalar = [ScalarLaProp(member.detach().double().reshape(-1).tolist(), warmup) for member in weights.members]
+    for step, rate in enumerate(RATES):
+        flat.zero_grad()
+        (30.0 * loss_of(model, step)).backward()
+        grads = [part.double().tolist() for part in flat.grad.split(weights.sizes)]
+        for tensor, grad in zip(scalar, grads, strict=True):
+            tensor.step(grad, rate)
+        before = flat.grad.clone()
+        ours.step(rate)
+        assert (flat.grad.abs() <= before.abs()).all()
+        assert (flat.grad != before).any()
+        wanted = torch.tensor([number for tensor in scalar for number in tensor.weights])
+        torch.testing.assert_close(flat.data, wanted, rtol=1e-5, atol=1e-5)
+        # The scalar form goes on from the same weights, so that rounding does not add up.
+        for tensor, part in zip(scalar, flat.data.split(weights.sizes), strict=True):
+            tensor.weights = part.double().tolist()
+
+
+def test_gradients_are_clipped_by_the_norm_of_their_own_tensor() -> None:
+    data = torch.tensor([3.0, 4.0, 0.0, 0.0, 30.0, 40.0])
+    grad = torch.tensor([6.0, 8.0, 3.0, 4.0, 6.0, 8.0])
+    optimiser = FlatLaProp(FlatGroup(data, grad), [2, 2, 2], warmup=0)
+    optimiser.clip_gradients()
+    # Norms of weights 5, 0 and 50 allow 1.5, 3e-4 and 15: of 10, 5 and 10.
+    torch.testing.assert_close(grad, torch.tensor([0.9, 1.2, 1.8e-4, 2.4e-4, 6.0, 8.0]))
+
+
+def test_the_first_step_of_laprop_is_a_sign_whatever_the_size_of_the_gradient() -> None:
+    data = torch.full((5,), 100.0)
+    grad = torch.tensor([1e-12, -1e-6, 0.0, 1.0, -20.0])
+    FlatLaProp(FlatGroup(data, grad), [5], warmup=0).step(1e-1)
+    torch.testing.assert_close(data - 100.0, torch.tensor([-0.1, 0.1, 0.0, -0.1, 0.1]), rtol=1e-4, atol=1e-6)
+
+
+def test_warm_up_begins_with_a_learning_rate_of_0() -> None:
+    data, grad = torch.tensor([10.0]), torch.ones(1)
+    optimiser = FlatLaProp(FlatGroup(data, grad), [1], warmup=4)
+    moves = []
+    for _ in range(7):
+        before = data.clone()
+        grad.fill_(1.0)
+        optimiser.step(1e-2)
+        moves.append(float(before - data))
+    assert moves == pytest.approx([0.0, 0.25e-2, 0.5e-2, 0.75e-2, 1e-2, 1e-2, 1e-2], rel=1e-3)
+
+
+def test_tensors_that_do_not_fill_the_group_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 weights in all, in a group of 4"):
+        FlatLaProp(FlatGroup(torch.zeros(4), torch.zeros(4)), [1, 2], warmup=0)
+
+
+def test_a_learner_takes_another_optimiser_and_saves_it() -> None:
+    def learner(seed: int) -> Learner:
+        return Learner(network(seed), make=lambda flat, weights: FlatLaProp(flat, weights.sizes, warmup=2))
+
+    one, other = learner(0), learner(1)
+    for step in range(4):
+        one.differentiate(loss_of(one.module, step))
+        one.descend(1e-2)
+    other.load_state_dict(one.state_dict())
+    for each in (one, other):
+        each.differentiate(loss_of(each.module, 5))
+        each.descend(1e-2)
+    assert torch.equal(one.weights.data, other.weights.data)
+    assert int(other.optimizer.state_dict()["count"]) == 5

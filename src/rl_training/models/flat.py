@@ -7,8 +7,8 @@ and a copy are one operation each, whatever the number of layers.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,11 @@ class FlatWeights:
             view.copy_(member.detach())
             member.data = view
 
+    @property
+    def sizes(self) -> list[int]:
+        """How many weights every parameter has, in the order of the flat tensor."""
+        return [member.numel() for member in self.members]
+
     def views_of(self, flat: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """Every parameter, and the part of a flat tensor that belongs to it, in its shape."""
         end = 0
@@ -66,6 +71,16 @@ class FlatParameters(FlatGroup):
         super().__init__(weights.data, torch.zeros_like(weights.data))
         for member, view in weights.views_of(self.grad):
             member.grad = view
+
+
+class FlatOptimizer(Protocol):
+    """What steps flat parameters; the learning rate is an argument of every step."""
+
+    def step(self, learning_rate: float) -> None: ...
+
+    def state_dict(self) -> dict[str, Tensor]: ...
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None: ...
 
 
 class FlatAdam:
@@ -126,15 +141,85 @@ class FlatRMSprop:
         self.square.copy_(state["square"])
 
 
-class Learner:
-    """A network and the Adam that trains it, on one flat tensor of parameters."""
+class FlatLaProp:
+    """LaProp (Ziyin et al. 2020) on flat parameters, with adaptive gradient clipping and a linear warm-up.
 
-    def __init__(self, module: nn.Module, weights: FlatWeights | None = None) -> None:
+    The gradient of every tensor is first scaled to a norm of at most `clip` times that of its weights, or times
+    `smallest_norm` where theirs is smaller (Brock et al. 2021, here for whole tensors). Then it is divided by its
+    running size, and then averaged over time; Adam does these two the other way round. `sizes` are those of the tensors
+    in the flat one (`FlatWeights.sizes`). The first of `warmup` updates has a learning rate of 0. A step leaves the
+    clipped gradients behind.
+    """
+
+    def __init__(
+        self,
+        parameters: FlatGroup,
+        sizes: Sequence[int],
+        *,
+        warmup: int,
+        clip: float = 0.3,
+        smallest_norm: float = 1e-3,
+        eps: float = 1e-20,
+        betas: tuple[float, float] = (0.9, 0.999),
+    ) -> None:
+        if sum(sizes) != parameters.data.numel():
+            raise ValueError(f"tensors of {sum(sizes)} weights in all, in a group of {parameters.data.numel()}")
+        self.parameters = parameters
+        self.warmup = warmup
+        self.clip = clip
+        self.smallest_norm = smallest_norm
+        self.eps = eps
+        self.betas = betas
+        self.moment = torch.zeros_like(parameters.data)
+        self.square = torch.zeros_like(parameters.data)
+        self.count = torch.zeros((), dtype=torch.int64)
+        self._weights = parameters.data.split_with_sizes(list(sizes))
+        self._grads = parameters.grad.split_with_sizes(list(sizes))
+
+    def clip_gradients(self) -> None:
+        """Scale the gradient of every tensor to a norm that suits its weights."""
+        weight_norms = torch.stack(torch._foreach_norm(self._weights))
+        grad_norms = torch.stack(torch._foreach_norm(self._grads))
+        largest = self.clip * weight_norms.clamp(min=self.smallest_norm)
+        shares = 1.0 / (grad_norms / largest).clamp(min=1.0)
+        torch._foreach_mul_(self._grads, shares.unbind())
+
+    def step(self, learning_rate: float) -> None:
+        self.clip_gradients()
+        done = int(self.count)
+        self.count += 1
+        momentum, decay = self.betas
+        grad = self.parameters.grad
+        self.square.mul_(decay).addcmul_(grad, grad, value=1.0 - decay)
+        size = self.square.sqrt().mul_((1.0 - decay ** (done + 1)) ** -0.5).add_(self.eps)
+        self.moment.mul_(momentum).addcdiv_(grad, size, value=1.0 - momentum)
+        rate = learning_rate * (min(done / self.warmup, 1.0) if self.warmup else 1.0)
+        self.parameters.data.add_(self.moment, alpha=-rate / (1.0 - momentum ** (done + 1)))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"moment": self.moment, "square": self.square, "count": self.count}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        for name, tensor in self.state_dict().items():
+            tensor.copy_(state[name])
+
+
+class Learner:
+    """A network and what trains it, on one flat tensor of parameters: Adam, or the optimiser that `make` makes."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        weights: FlatWeights | None = None,
+        make: Callable[[FlatParameters, FlatWeights], FlatOptimizer] | None = None,
+    ) -> None:
         """`weights` are the module's flat weights, if they exist already (those of a policy do)."""
         self.module = module
         self.weights = weights or FlatWeights(module.parameters())
         self.parameters = FlatParameters(self.weights)
-        self.optimizer = FlatAdam(self.parameters, eps=_ADAM_EPS)
+        self.optimizer: FlatOptimizer = (
+            FlatAdam(self.parameters, eps=_ADAM_EPS) if make is None else make(self.parameters, self.weights)
+        )
         self._leaves = list(module.parameters())
 
     def differentiate(self, loss: Tensor) -> None:

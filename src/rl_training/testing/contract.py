@@ -23,7 +23,7 @@ from rl_training.algorithms.base import Algorithm, ConfigPart, Policy, setting_e
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.registry import load_spec
-from rl_training.models.flat import FlatAdam, FlatGroup, FlatRMSprop, Follower, Learner
+from rl_training.models.flat import FlatAdam, FlatGroup, FlatLaProp, FlatRMSprop, Follower, Learner
 from rl_training.runtime.actors.actor import Steps
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rl_training.runtime.clock import WALL_CLOCK
@@ -58,7 +58,7 @@ _TINY = {
     "sampled_actions": 5,
 }
 # What only learning needs.
-_LEARNING = (Algorithm, FlatAdam, FlatGroup, FlatRMSprop, Follower, Learner, torch.optim.Optimizer)
+_LEARNING = (Algorithm, FlatAdam, FlatGroup, FlatLaProp, FlatRMSprop, Follower, Learner, torch.optim.Optimizer)
 # The probe of a setting that names a run.
 _A_RUN = "rl_training.testing:a run"
 
