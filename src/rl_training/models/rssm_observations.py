@@ -1,0 +1,223 @@
+"""Observations as world models see them: encoders into tokens, and decoders back.
+
+Vectors are compressed by `symlog` and go through one MLP, all together; every image has convolutions of its own. A
+decoder's vectors are on the compressed scale, its images `[..., channels, height, width]` in [0, 1]. Observations
+have any leading axes `[..., *shape]`, and are a tensor, or a mapping of tensors where the space is a Dict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from rl_training.models.muzero import ImageLayout, Observations
+from rl_training.models.rssm import WorldSize, WorldState
+from rl_training.models.rssm_layers import (
+    NORM_EPS,
+    BlockLinear,
+    NormedLinear,
+    NormedMLP,
+    OutputMLP,
+    plain_linear,
+    truncated_normal_,
+)
+from rl_training.ops.symexp import symexp, symlog
+from rl_training.types import ObsPart, SpaceInfo, UserError
+
+_LAYERS = 3
+_KERNEL = 5
+# The channels of the convolutions, as multiples of the depth; each halves the image.
+_MULTIPLES = (2, 3, 4, 4)
+_SHRINKS = 2 ** len(_MULTIPLES)
+
+
+def obs_parts(info: SpaceInfo) -> tuple[ObsPart, ...]:
+    """The arrays of an observation; one that is not a mapping has an empty name."""
+    return info.parts or (ObsPart("", info.obs_shape, info.obs_dtype),)
+
+
+def _part_of(obs: Observations, part: ObsPart) -> Tensor:
+    return obs[part.name] if isinstance(obs, Mapping) else obs
+
+
+def _joined(obs: Observations, vectors: Sequence[ObsPart]) -> Tensor:
+    """All vectors as one row `[..., numbers]`, on the compressed scale."""
+    rows = []
+    for part in vectors:
+        value = _part_of(obs, part)
+        lead = value.shape[: value.dim() - len(part.shape)]
+        rows.append(value.reshape(*lead, math.prod(part.shape)).float())
+    return symlog(torch.cat(rows, dim=-1))
+
+
+def _image_layout(part: ObsPart) -> ImageLayout:
+    layout = ImageLayout(part.shape)
+    if layout.height % _SHRINKS or layout.width % _SHRINKS:
+        raise UserError(
+            f"images of shape {part.shape}: height and width must be multiples of {_SHRINKS} for a world model, as in "
+            "64 x 64; resize them"
+        )
+    return layout
+
+
+def _planes(obs: Observations, part: ObsPart, layout: ImageLayout) -> Tensor:
+    """Images `[..., *shape]` as float planes `[N, channels, height, width]` in [0, 1]."""
+    planes = layout.planes(_part_of(obs, part).reshape(-1, *part.shape))
+    # With a pixel's channels side by side, convolutions and norms are faster on a CPU.
+    return planes.to(torch.float32, memory_format=torch.channels_last) * (1.0 / 255.0)
+
+
+class NormedConv(nn.Module):
+    """A convolution that keeps height and width."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv = plain_conv(inputs, outputs)
+        self.norm = ChannelNorm(outputs)
+
+    def forward(self, x: Tensor, *, pool: bool) -> Tensor:
+        """silu(norm(conv(x))) of `[N, C, H, W]`; with `pool`, the largest of every 2 x 2 pixels before the norm."""
+        x = self.conv(x)
+        x = nn.functional.max_pool2d(x, 2) if pool else x
+        return nn.functional.silu(self.norm(x))
+
+
+class ChannelNorm(nn.RMSNorm):
+    """The root-mean-square norm over the channels of every pixel of `[N, C, H, W]`."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, eps=NORM_EPS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
+
+
+def plain_conv(inputs: int, outputs: int) -> nn.Conv2d:
+    """A convolution over 5 x 5 pixels that keeps height and width."""
+    layer = nn.Conv2d(inputs, outputs, _KERNEL, padding=_KERNEL // 2)
+    truncated_normal_(layer.weight, inputs * _KERNEL * _KERNEL)
+    assert layer.bias is not None
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class ImageEncoder(nn.Module):
+    """Images `[N, C, H, W]` as tokens `[N, tokens]`: convolutions, each followed by a pool of 2 x 2 pixels."""
+
+    def __init__(self, layout: ImageLayout, depth: int) -> None:
+        super().__init__()
+        channels = [layout.channels, *(depth * multiple for multiple in _MULTIPLES)]
+        self.layers = nn.ModuleList([NormedConv(*pair) for pair in pairwise(channels)])
+        self.tokens = channels[-1] * (layout.height // _SHRINKS) * (layout.width // _SHRINKS)
+
+    def forward(self, planes: Tensor) -> Tensor:
+        x = planes - 0.5
+        for layer in self.layers:
+            x = layer(x, pool=True)
+        return x.flatten(1)
+
+
+class ImageDecoder(nn.Module):
+    """Images `[N, C, H, W]` in [0, 1] of states: convolutions, before each of which pixels are doubled.
+
+    What is remembered reaches the first, smallest image by a block-diagonal layer, a group of channels per block: a
+    dense one would be most of a large model.
+    """
+
+    def __init__(self, layout: ImageLayout, size: WorldSize) -> None:
+        super().__init__()
+        channels = [size.depth * multiple for multiple in _MULTIPLES]
+        self._shape = (channels[-1], layout.height // _SHRINKS, layout.width // _SHRINKS)
+        pixels = math.prod(self._shape)
+        self.from_deter = BlockLinear(size.deter, pixels, size.blocks)
+        self.stoch_in = NormedLinear(size.stoch * size.classes, 2 * size.units)
+        self.from_stoch = plain_linear(2 * size.units, pixels)
+        self.norm = ChannelNorm(channels[-1])
+        widths = channels[::-1]
+        self.layers = nn.ModuleList([NormedConv(*pair) for pair in pairwise(widths)])
+        self.out = plain_conv(widths[-1], layout.channels)
+
+    def forward(self, state: WorldState) -> Tensor:
+        rows = self.from_deter(state.deter) + self.from_stoch(self.stoch_in(state.stoch.flatten(-2)))
+        x = rows.reshape(-1, *self._shape).contiguous(memory_format=torch.channels_last)
+        x = nn.functional.silu(self.norm(x))
+        for layer in self.layers:
+            x = layer(_doubled(x), pool=False)
+        return torch.sigmoid(self.out(_doubled(x)))
+
+
+def _doubled(x: Tensor) -> Tensor:
+    return nn.functional.interpolate(x, scale_factor=2.0, mode="nearest")
+
+
+class ObservationEncoder(nn.Module):
+    """Observations as tokens `[..., tokens]`: those of the vectors, then those of each image."""
+
+    def __init__(self, info: SpaceInfo, size: WorldSize) -> None:
+        super().__init__()
+        self._vectors = [part for part in obs_parts(info) if part.kind == "vector"]
+        self._images = [(part, _image_layout(part)) for part in obs_parts(info) if part.kind == "image"]
+        numbers = sum(math.prod(part.shape) for part in self._vectors)
+        self.vector = NormedMLP(numbers, _LAYERS, size.units) if self._vectors else None
+        images = [ImageEncoder(layout, size.depth) for _, layout in self._images]
+        # Module names may not hold dots, keys of a Dict space may.
+        self.images = nn.ModuleList(images)
+        self.tokens = (size.units if self._vectors else 0) + sum(image.tokens for image in images)
+
+    def forward(self, obs: Observations) -> Tensor:
+        tokens = [] if self.vector is None else [self.vector(_joined(obs, self._vectors))]
+        for (part, layout), network in zip(self._images, self.images, strict=True):
+            value = _part_of(obs, part)
+            lead = value.shape[: value.dim() - len(part.shape)]
+            tokens.append(network(_planes(obs, part, layout)).reshape(*lead, -1))
+        return torch.cat(tokens, dim=-1)
+
+
+class ObservationDecoder(nn.Module):
+    """Observations of states, by the names of their parts."""
+
+    def __init__(self, info: SpaceInfo, size: WorldSize) -> None:
+        super().__init__()
+        self._vectors = [part for part in obs_parts(info) if part.kind == "vector"]
+        self._images = [(part, _image_layout(part)) for part in obs_parts(info) if part.kind == "image"]
+        self._numbers = [math.prod(part.shape) for part in self._vectors]
+        self.vector = OutputMLP(size.features, _LAYERS, size.units, sum(self._numbers)) if self._vectors else None
+        self.images = nn.ModuleList([ImageDecoder(layout, size) for _, layout in self._images])
+
+    def forward(self, state: WorldState) -> dict[str, Tensor]:
+        """Vectors `[..., numbers]` on the compressed scale, images `[..., channels, height, width]` in [0, 1]."""
+        decoded = {}
+        if self.vector is not None:
+            columns = self.vector(state.features).split_with_sizes(self._numbers, dim=-1)
+            decoded = {part.name: column for part, column in zip(self._vectors, columns, strict=True)}
+        for (part, _), network in zip(self._images, self.images, strict=True):
+            planes = network(state)
+            decoded[part.name] = planes.reshape(*state.deter.shape[:-1], *planes.shape[1:])
+        return decoded
+
+    def losses(self, decoded: Mapping[str, Tensor], obs: Observations) -> dict[str, Tensor]:
+        """Squared errors `[...]` of every part, summed over its numbers or pixels."""
+        losses = {}
+        for part in self._vectors:
+            losses[part.name] = (decoded[part.name] - _joined(obs, [part])).square().sum(dim=-1)
+        for part, layout in self._images:
+            planes = decoded[part.name]
+            target = _planes(obs, part, layout).reshape(planes.shape)
+            losses[part.name] = (planes - target).square().sum(dim=(-3, -2, -1))
+        return losses
+
+    def observations(self, decoded: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What was decoded as observations `[..., *shape]`: numbers on their own scale, images of bytes."""
+        shown = {}
+        for part in self._vectors:
+            column = decoded[part.name]
+            shown[part.name] = symexp(column).reshape(*column.shape[:-1], *part.shape)
+        for part, layout in self._images:
+            planes = decoded[part.name]
+            pixels = (planes * 255.0).round().to(torch.uint8).flatten(0, -4)
+            shown[part.name] = layout.images(pixels).reshape(*planes.shape[:-3], *part.shape)
+        return shown
