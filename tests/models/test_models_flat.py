@@ -10,7 +10,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rl_training.models.flat import FlatAdam, FlatGroup, FlatLaProp, FlatParameters, FlatRMSprop, FlatWeights, Learner
+from rl_training.models.flat import (
+    FlatAdam,
+    FlatGroup,
+    FlatLaProp,
+    FlatParameters,
+    FlatRMSprop,
+    FlatWeights,
+    Follower,
+    Learner,
+)
 
 RATES = [1e-2, 1e-2, 3e-3, 0.0, 1e-2, 1e-3, 5e-2, 1e-2, 1e-4, 1e-2]
 
@@ -306,3 +315,30 @@ def test_a_learner_takes_another_optimiser_and_saves_it() -> None:
         each.descend(1e-2)
     assert torch.equal(one.weights.data, other.weights.data)
     assert int(other.optimizer.state_dict()["count"]) == 5
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_follower_moves_every_weight_of_what_it_follows(whole: bool) -> None:
+    model = nn.Sequential(network(), network(1), network(2))
+    leader = Learner(model)
+    part = model if whole else model[1]
+    follower = Follower(leader, None if whole else part)
+    start = grown(follower.module).clone()
+    torch.testing.assert_close(start, grown(part), rtol=0, atol=0)
+    leader.weights.data.add_(torch.randn(leader.weights.data.shape, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(grown(follower.module), start)
+    follower.follow(0.02)
+    torch.testing.assert_close(grown(follower.module), 0.98 * start + 0.02 * grown(part))
+    assert (grown(follower.module) != start).all()
+    assert not any(parameter.requires_grad for parameter in follower.module.parameters())
+    again = Follower(leader, None if whole else part)
+    again.load_state_dict(follower.state_dict())
+    assert torch.equal(again.weights.data, follower.weights.data)
+
+
+def test_a_part_that_is_not_in_one_piece_is_refused() -> None:
+    model, other = nn.Sequential(network(), network(1), network(2)), network(3)
+    weights = FlatWeights(model.parameters())
+    for stranger in (other, nn.Sequential(model[0], model[2]), nn.Sequential(model[2], other)):
+        with pytest.raises(ValueError, match="not next to each other"):
+            weights.part_of(stranger)

@@ -55,6 +55,16 @@ class FlatWeights:
         """How many weights every parameter has, in the order of the flat tensor."""
         return [member.numel() for member in self.members]
 
+    def part_of(self, module: nn.Module) -> Tensor:
+        """The piece of the flat tensor that holds the parameters of a module, which must be next to each other."""
+        wanted = [id(parameter) for parameter in module.parameters()]
+        own = [id(member) for member in self.members]
+        first = own.index(wanted[0]) if wanted and wanted[0] in own else len(own)
+        if own[first : first + len(wanted)] != wanted:
+            raise ValueError(f"the parameters of {type(module).__name__} are not next to each other in these weights")
+        start = sum(self.sizes[:first])
+        return self.data[start : start + sum(parameter.numel() for parameter in module.parameters())]
+
     def views_of(self, flat: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """Every parameter, and the part of a flat tensor that belongs to it, in its shape."""
         end = 0
@@ -240,16 +250,20 @@ class Learner:
 
 
 class Follower:
-    """A target network: a copy of a learner's network, updated by theta' <- (1 - tau) theta' + tau theta."""
+    """A target network: a copy of a learner's network, updated by theta' <- (1 - tau) theta' + tau theta.
 
-    def __init__(self, leader: Learner) -> None:
-        self._leader = leader
-        self.module = copy.deepcopy(leader.module).requires_grad_(False).eval()
+    `part` is the part of the network that is followed, where it is not all of it.
+    """
+
+    def __init__(self, leader: Learner, part: nn.Module | None = None) -> None:
+        followed = leader.module if part is None else part
+        self._leading = leader.weights.part_of(followed)
+        self.module = copy.deepcopy(followed).requires_grad_(False).eval()
         self.weights = FlatWeights(self.module.parameters())
-        self._buffers = list(zip(self.module.buffers(), leader.module.buffers(), strict=True))
+        self._buffers = list(zip(self.module.buffers(), followed.buffers(), strict=True))
 
     def follow(self, tau: float) -> None:
-        self.weights.data.lerp_(self._leader.weights.data, tau)
+        self.weights.data.lerp_(self._leading, tau)
         for own, other in self._buffers:
             own.copy_(other)
 
