@@ -25,6 +25,7 @@ from rl_training.experiment.references import is_reference, resolve_reference
 from rl_training.runtime import evaluate as evaluation
 from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.envs.atari import is_atari
+from rl_training.runtime.envs.boards import is_board
 from rl_training.runtime.envs.make import EnvMaker, OwnProcesses, SavableCartPole
 from rl_training.runtime.train import Run, build
 from run_helpers import Pulled, PullPlug, Walk, latest, metrics_rows, run_differences, tiny, walks
@@ -736,10 +737,11 @@ def test_the_environment_of_every_preset_can_be_made(preset: str) -> None:
     if is_reference(config.run.env_id):
         assert isinstance(resolve_reference(config.run.env_id, key="env_id")(**config.run.env_kwargs), gym.Env)
         return
-    if is_atari(config.run.env_id):
-        pytest.importorskip("ale_py")
-        EnvMaker(config.run, config.loop).single().close()
-        return
+    for known, module in ((is_atari, "ale_py"), (is_board, "pettingzoo")):
+        if known(config.run.env_id):
+            pytest.importorskip(module)
+            EnvMaker(config.run, config.loop).single().close()
+            return
     for package, module in (("box2d", "Box2D"), ("mujoco", "mujoco")):
         if package in str(gym.spec(config.run.env_id).entry_point):
             pytest.importorskip(module)
