@@ -57,7 +57,26 @@ def test_at_temperature_1_both_modes_play_the_action_of_the_paper() -> None:
         act = acted(learner, obs, seed=4, temperature=1.0)
         np.testing.assert_array_equal(act.action, best_of_most_visited(result, noise))
         np.testing.assert_array_equal(act.records["policy"], result.policy)
-        np.testing.assert_array_equal(act.records["search_value"], result.value)
+
+
+def test_the_value_of_a_search_is_that_of_its_improved_policy() -> None:
+    """Over the visited actions; the mean over the simulations has the tried and rejected ones in it."""
+    learner = learner_of("gumbel_muzero", EIGHT, num_simulations=6)
+    obs = observations(EIGHT, 200, np.random.default_rng(0))
+    result, found = searched(learner, obs, noise_of(4, 200, 8)), acted(learner, obs, seed=4).records["search_value"]
+    for row in range(200):
+        visited = [action for action in range(8) if result.visits[row, action]]
+        shares = result.policy[row, visited] / result.policy[row, visited].sum()
+        assert found[row] == pytest.approx(float(shares @ result.q[row, visited]), abs=1e-5)
+    assert (result.visits == 0).any()
+    assert not np.allclose(found, result.value, atol=1e-3)
+
+
+def test_the_search_of_muzero_has_the_value_of_its_simulations() -> None:
+    learner = learner_of("muzero", EIGHT, num_simulations=6)
+    obs = observations(EIGHT, 50, np.random.default_rng(0))
+    plan = learner.policy.planner.search(learner.observer.scaled(obs), None)
+    np.testing.assert_array_equal(learner.policy.recorded(plan)["search_value"], plan.result.value)
 
 
 @pytest.mark.parametrize("heat", HEATS)

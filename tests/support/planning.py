@@ -138,7 +138,7 @@ def windows_from(memory: ReplayMemory, learner: MuZero, starts: list[int]) -> Wi
 def batch_of(memory: ReplayMemory, learner: MuZero, starts: list[int]) -> UnrollBatch:
     """What an update learns from these windows."""
     windows = windows_from(memory, learner, starts)
-    return learner.unroll_batch(windows, learner._value_targets(learner, windows, memory))
+    return learner.unroll_batch(windows, learner.value_targets(windows, memory.ages(windows.index[0])))
 
 
 class Weighted(ReplayMemory):

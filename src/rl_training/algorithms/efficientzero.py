@@ -1,7 +1,7 @@
 """EfficientZero (Ye et al. 2021): MuZero that learns from less, by consistency, value prefixes and fresher targets.
 
 Every part is a switch over MuZero, so an ablation is a config. Of EfficientZero V2 (Wang et al. 2024): the search may
-be that of Gumbel MuZero, and the values of old windows those of their search.
+be that of Gumbel MuZero, and (in the whole family) the values of old windows those of their search.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from torch import nn
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, setting
 from rl_training.algorithms.gumbel_muzero import GumbelSearchConfig
-from rl_training.algorithms.muzero import MuZero, MuZeroConfig
+from rl_training.algorithms.muzero import MuZero, MuZeroConfig, all_rewards
 from rl_training.algorithms.parts.planning_policy import GumbelPlay, PlanningPolicy, PuctPlay
 from rl_training.algorithms.parts.unrolled import Extras, TrainedConsistency
-from rl_training.algorithms.planning import PlanningLoopConfig, PlanningModelConfig
-from rl_training.data.batches import Windows
-from rl_training.data.memory import Memory
+from rl_training.algorithms.planning import PlanningConfig, PlanningLoopConfig, PlanningModelConfig
 from rl_training.models.efficientzero import Augmentation, Consistency, ValuePrefixNetwork
 from rl_training.models.muzero import MuZeroNetwork
 from rl_training.types import Array, Capabilities, UserError
@@ -50,30 +48,18 @@ class EfficientZeroConfig(MuZeroConfig, GumbelSearchConfig):
         ge=1,
         probe=1,
     )
-    search_value_age: int | None = setting(
-        None,
-        "Value targets of windows older than this are the values of their (latest) search; null: never.",
-        ge=0,
-        probe=0,
-    )
     augment: bool = setting(
         True, "Move images by a few pixels and change their intensity.", live_when={"observations": "image"}
     )
 
 
-def efficientzero_targets(agent: MuZero, windows: Windows, memory: Memory) -> Array:
-    """Shorter returns where a window is old, since its actions are those of an old policy; or its search's values."""
-    cfg = agent.cfg
+def shorter_when_old(cfg: PlanningConfig, ages: Array) -> Array:
+    """Fewer rewards `[B]` for old windows, since their actions are those of an old policy."""
     assert isinstance(cfg, EfficientZeroConfig)
-    age = memory.ages(windows.index[0])
-    n_step = np.full(len(windows), cfg.n_step, np.int64)
-    if cfg.horizon_age is not None:
-        n_step = np.clip(cfg.n_step - age // cfg.horizon_age, 1, cfg.n_step)
-    target = agent.returns(windows, n_step)
-    if cfg.search_value_age is not None:
-        searched = windows.real[: len(target)] & (age > cfg.search_value_age)
-        target = np.where(searched, windows.records["search_value"][: len(target)], target)
-    return target
+    if cfg.horizon_age is None:
+        return all_rewards(cfg, ages)
+    shorter: Array = np.clip(cfg.n_step - ages // cfg.horizon_age, 1, cfg.n_step)
+    return shorter
 
 
 def efficientzero_policy(context: PolicyContext) -> PlanningPolicy:
@@ -111,7 +97,7 @@ def build_efficientzero(context: Context) -> MuZero:
         horizon=model.prefix_horizon if model.value_prefix else None,
         augment=None if augmentation is None else lambda obs, rows: augmentation(obs, augmentation.draw(rows, rng)),
     )
-    return MuZero(context, policy, extras, efficientzero_targets)
+    return MuZero(context, policy, extras, shorter_when_old)
 
 
 SPEC = AlgorithmSpec(

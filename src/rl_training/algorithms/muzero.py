@@ -132,15 +132,15 @@ def muzero_policy(context: PolicyContext) -> PlanningPolicy:
     return PlanningPolicy(context, PuctPlay())
 
 
-def n_step_targets(agent: MuZero, windows: Windows, memory: Memory) -> Array:
-    """n-step returns `[K + 1, B]` that bootstrap from the target network's values of what was really seen."""
-    return agent.returns(windows, np.full(len(windows), agent.cfg.n_step, np.int64))
+def all_rewards(cfg: PlanningConfig, ages: Array) -> Array:
+    """How many rewards `[B]` the value targets of windows of these ages `[B]` have: always `n_step`."""
+    return np.full(len(ages), cfg.n_step, np.int64)
 
 
 class MuZero(ReplayAlgorithm):
     """Learns a model along windows of the replay buffer. The policy says which search gives it targets.
 
-    `extras` are what is learned besides, `value_targets` the values `[K + 1, B]` that it learns.
+    `extras` are what is learned besides; `horizon` says how many rewards value targets have before they bootstrap.
     """
 
     cfg: PlanningConfig
@@ -151,14 +151,14 @@ class MuZero(ReplayAlgorithm):
         context: Context,
         policy: PlanningPolicy | None = None,
         extras: Extras | None = None,
-        value_targets: Callable[[MuZero, Windows, Memory], Array] = n_step_targets,
+        horizon: Callable[[PlanningConfig, Array], Array] = all_rewards,
     ) -> None:
         policy = muzero_policy(context) if policy is None else policy
         model = UNROLLED[policy.engine](policy, MUZERO, Extras() if extras is None else extras)
         super().__init__(context, policy, model.learners, {"network": model.follower})
         self.model = model
         self.teacher = policy.planner_of(model.follower.module)
-        self._value_targets = value_targets
+        self._horizon = horizon
         self.range = RangeWatch(model.reward_support, model.value_support, two_player=self.info.two_player)
 
     @property
@@ -180,7 +180,7 @@ class MuZero(ReplayAlgorithm):
             cfg.batch_size, self.batch_rng, length=length, across_episodes=False, beta=cfg.per_beta
         )
         reanalyzed = self.reanalyze(memory, windows)
-        batch = self.unroll_batch(windows, self._value_targets(self, windows, memory))
+        batch = self.unroll_batch(windows, self.value_targets(windows, memory.ages(windows.index[0])))
         outcome = model.differentiate(batch, cfg)
         norm = model.descend(cfg)
         self.n_updates += 1
@@ -218,6 +218,14 @@ class MuZero(ReplayAlgorithm):
             windows.records["actions"][: steps + 1] if self.info.continuous else None,
             self.observer.scaled(windows.obs[1 : steps + 1]) if later else None,
         )
+
+    def value_targets(self, windows: Windows, ages: Array) -> Array:
+        """Values `[K + 1, B]`: returns, or what the search of old windows found."""
+        target = self.returns(windows, self._horizon(self.cfg, ages))
+        if self.cfg.search_value_age is None:
+            return target
+        searched = windows.real[: len(target)] & (ages > self.cfg.search_value_age)
+        return np.where(searched, windows.records["search_value"][: len(target)], target)
 
     def returns(self, windows: Windows, n_step: Array) -> Array:
         """Returns `[K + 1, B]` of `n_step` `[B]` rewards and the target network's value of what follows them."""

@@ -53,6 +53,12 @@ class PlanningConfig(MinibatchConfig):
     num_simulations: int = setting(25, "Simulations of every search.", ge=1, probe=3)
     unroll_steps: int = setting(5, "Steps that the model is unrolled for in an update.", ge=1, probe=1)
     n_step: int = setting(5, "Rewards in a value target before it bootstraps.", ge=1, probe=2)
+    search_value_age: int | None = setting(
+        None,
+        "Value targets of windows older than this are the values of their (latest) search; null: never.",
+        ge=0,
+        probe=0,
+    )
     value_coef: float = setting(0.25, "Weight of the value loss.", ge=0.0)
     reward_coef: float = setting(1.0, "Weight of the reward loss.", ge=0.0)
     policy_coef: float = setting(1.0, "Weight of the policy loss.", ge=0.0)

@@ -64,6 +64,10 @@ class Play(ABC):
     def choose(self, plan: Plan, temperature: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """The indices `[B]` of the actions to take, and the entropies `[B]` of the distributions they come from."""
 
+    def value(self, result: SearchResult) -> Array:
+        """The values `[B]` of the roots that are remembered: the means over the simulations."""
+        return result.value
+
 
 class PuctPlay(Play):
     """Dirichlet noise on the root's prior; actions in proportion to their visits (Schrittwieser et al. 2020)."""
@@ -126,6 +130,17 @@ class GumbelPlay(Play):
         seen = np.where(result.visits > 0, result.improved, np.float32(FORBIDDEN))
         powers = np.exp((seen - seen.max(axis=1, keepdims=True)) / heat)
         return action, entropy(powers / powers.sum(axis=1, keepdims=True))
+
+    def value(self, result: SearchResult) -> Array:
+        """The values of following the improved policy, over the visited actions.
+
+        The mean over the simulations would not do: sequential halving tries bad actions as often as good ones at
+        first, and noise at a high temperature makes all of them bad.
+        """
+        weight = result.policy * (result.visits > 0)
+        total = weight.sum(axis=1)
+        mean = (weight * result.q).sum(axis=1) / np.maximum(total, np.float32(1e-30))
+        return np.where(total > 0.0, mean, result.value)
 
 
 class Planner:
@@ -232,7 +247,7 @@ class PlanningPolicy(TrainedPolicy):
     def recorded(self, plan: Plan) -> dict[str, Array]:
         """What is remembered of a search."""
         result = plan.result
-        found = {"policy": result.policy, "search_value": result.value}
+        found = {"policy": result.policy, "search_value": self.play.value(result)}
         return found if result.actions is None else found | {"actions": result.actions}
 
     def initial_carry(self, count: int) -> Carry:
