@@ -28,6 +28,11 @@ def test_the_liveness_check_finds_a_dead_setting() -> None:
         check_settings_are_live("specs:WITH_A_DEAD_SETTING")
 
 
+def test_the_liveness_check_finds_a_condition_that_is_no_setting() -> None:
+    with pytest.raises(AssertionError, match="live_when of 'decoration' names what is no setting: gae_lamda"):
+        check_settings_are_live("specs:WITH_A_MISSPELT_CONDITION")
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [

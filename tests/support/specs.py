@@ -25,6 +25,13 @@ class DecoratedConfig(A2CConfig):
 WITH_A_DEAD_SETTING = replace(SPEC, name="decorated", config=DecoratedConfig)
 
 
+class MisspeltConfig(A2CConfig):
+    decoration: float = setting(1.0, "A knob that turns nothing.", live_when={"gae_lamda": 0.5})
+
+
+WITH_A_MISSPELT_CONDITION = replace(SPEC, name="misspelt", config=MisspeltConfig)
+
+
 class PolicyWithOptimizer(ActorCriticPolicy):
     def __init__(self, context: PolicyContext) -> None:
         super().__init__(context)

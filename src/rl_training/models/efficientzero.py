@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.models.muzero import ImageLayout, MuZeroNetwork, Observations, State
+from rl_training.models.encoders import Observations
+from rl_training.models.muzero import ImageLayout, MuZeroNetwork, State
 from rl_training.ops.two_hot import expected
 from rl_training.types import Array, SpaceInfo
 

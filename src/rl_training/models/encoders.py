@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from rl_training.models.torso import linear
 from rl_training.types import ObsPart, SpaceInfo, UserError
 
+Observations = Tensor | Mapping[str, Tensor]  # one array, or those of a Dict by their names
+
 _SMALLEST_IMAGE = 36
 _IMAGE_FEATURES = 512
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from rl_training.models.encoders import encoder_for
+from rl_training.models.encoders import Observations, encoder_for
 from rl_training.models.torso import ACTIVATIONS, MLP, linear
 from rl_training.ops.two_hot import Support, expected
 from rl_training.types import SpaceInfo, UserError
@@ -31,7 +31,6 @@ _SMALLEST_IMAGE = 36
 _HEAD_CHANNELS = 16
 
 T = TypeVar("T")
-Observations = Tensor | Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)

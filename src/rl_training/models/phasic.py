@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
+from rl_training.models.encoders import Observations
 from rl_training.models.flat import FlatParameters
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.mlp_engine import MLPEngine, gradients_of, kind_of, views_of
 from rl_training.models.torso import linear
 from rl_training.types import Array
-
-Observations = Tensor | Mapping[str, Tensor]
 
 
 class PhasicActorCritic(nn.Module):

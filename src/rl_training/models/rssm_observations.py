@@ -14,7 +14,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from rl_training.models.muzero import ImageLayout, Observations
+from rl_training.models.encoders import Observations
+from rl_training.models.muzero import ImageLayout
 from rl_training.models.rssm import WorldSize, WorldState
 from rl_training.models.rssm_layers import (
     NORM_EPS,

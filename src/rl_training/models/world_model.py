@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from rl_training.models.muzero import Observations
+from rl_training.models.encoders import Observations
 from rl_training.models.rssm import RSSM, UNIMIX, Observed, WorldSize, WorldState
 from rl_training.models.rssm_heads import ContinueHead, LegalHead, NumberHead, PolicyHead, action_columns
 from rl_training.models.rssm_observations import ObservationDecoder, ObservationEncoder

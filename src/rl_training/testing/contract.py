@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import CellType, ModuleType
 from typing import Any
@@ -22,7 +22,7 @@ from torch import Tensor
 from rl_training.algorithms.base import Algorithm, ConfigPart, Policy, setting_extra
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.fields import settings_of
-from rl_training.experiment.registry import load_spec
+from rl_training.experiment.registry import REGISTRY, load_spec
 from rl_training.models.flat import FlatAdam, FlatGroup, FlatLaProp, FlatRMSprop, Follower, Learner
 from rl_training.runtime.actors.actor import Steps
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -320,9 +320,10 @@ def check_settings_are_live(algo: str, **settings: Any) -> None:
         for name in part.model_fields:
             conditions = dict(setting_extra(part, name)["live_when"])
             env = {key: conditions.pop(key) for key in ("actions", "observations") if key in conditions}
+            unknown = conditions.keys() - known.keys() - _all_settings()
+            assert not unknown, f"{algo}: live_when of {name!r} names what is no setting: {', '.join(sorted(unknown))}"
             # A setting that another algorithm shares may depend on one that this algorithm does not have.
-            conditions = {key: value for key, value in conditions.items() if key in known}
-            given = settings | conditions
+            given = settings | {key: value for key, value in conditions.items() if key in known}
             base = tiny_config(algo, env, **given)
             with _another_value(part, name, base) as value:
                 changed = _trained(tiny_config(algo, env, **given | {name: value}))
@@ -331,6 +332,12 @@ def check_settings_are_live(algo: str, **settings: Any) -> None:
             if not _behaves_differently(unchanged[repr(base)], changed):
                 dead.append(name)
     assert not dead, f"{algo}: these settings change nothing: {', '.join(dead)}"
+
+
+@cache
+def _all_settings() -> frozenset[str]:
+    """The settings of all registered algorithms."""
+    return frozenset(name for algo in REGISTRY for name in settings_of(load_spec(algo)))
 
 
 def _behaves_differently(a: Checkpoint, b: Checkpoint) -> bool:
