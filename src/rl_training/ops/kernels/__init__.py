@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
+_STAMP = "rl_training_kernels.sha256"  # beside compiled code: of which sources it was made
 
 
 def jit(function: F) -> F:
@@ -36,6 +40,33 @@ def inlined(function: F) -> F:
 
 def _compiled(function: F, **options: bool) -> F:
     try:
-        return numba.njit(cache=True, error_model="numpy", **options)(function)  # type: ignore[no-any-return]
+        kernel = numba.njit(cache=True, error_model="numpy", **options)(function)
     except RuntimeError:  # numba found no folder that it may write its cache to
         return numba.njit(error_model="numpy", **options)(function)  # type: ignore[no-any-return]
+    forget_other_versions(Path(kernel.stats.cache_path))
+    return kernel  # type: ignore[no-any-return]
+
+
+@cache
+def forget_other_versions(folder: Path) -> None:
+    """Delete the compiled code in a folder if it was made of other sources than these.
+
+    Numba compares a kernel with the file that it is in, and with no other one. So it would go on with old code after a
+    change of a function that the kernel calls, and end in a traceback where a type has another name.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stamp, now = folder / _STAMP, _digest()
+        if stamp.is_file() and stamp.read_text() == now:
+            return
+        for compiled in (*folder.glob("*.nbi"), *folder.glob("*.nbc")):
+            compiled.unlink(missing_ok=True)
+        stamp.write_text(now)
+    except OSError:  # a folder that may only be read, which numba does not write to either
+        pass
+
+
+@cache
+def _digest() -> str:
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
