@@ -100,8 +100,8 @@ def noise_for(info: SpaceInfo, *lead: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(action_noise(info, lead, np.random.default_rng(seed)))
 
 
-def loud(network: DreamerNetwork) -> DreamerNetwork:
+def loud(network: DreamerNetwork, loudness: float = 0.3) -> DreamerNetwork:
     """Heads that say nothing have no gradient to pass on."""
     for parameter in network.parameters():
-        nn.init.normal_(parameter, 0.0, 0.3)
+        nn.init.normal_(parameter, 0.0, loudness)
     return network

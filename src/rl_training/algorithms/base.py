@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    ModelFactory = Callable[[SpaceInfo, "ModelConfig"], nn.Module]
+    ModelFactory = Callable[[SpaceInfo, Any], nn.Module]
 
 
 class ConfigPart(BaseModel):
@@ -69,10 +69,15 @@ def model_setting(probe: str) -> Any:
     )
 
 
-class ModelConfig(ConfigPart):
-    """The default network, or a custom one."""
+class NetworkConfig(ConfigPart):
+    """What every algorithm can be told of its networks: to use a custom one."""
 
     model: str = model_setting(probe="rl_training.testing:LinearActorCritic")
+
+
+class ModelConfig(NetworkConfig):
+    """The default network of MLPs, or a custom one."""
+
     hidden_sizes: tuple[PositiveInt, ...] = setting((64, 64), "Widths of the hidden layers.", probe=(8,))
     activation: Literal["tanh", "relu", "silu", "elu"] = setting("tanh", "Activation of hidden layers.", probe="relu")
 
@@ -118,7 +123,7 @@ class PolicyContext:
 
     info: SpaceInfo
     config: AlgorithmConfig
-    model: ModelConfig
+    model: Any  # a NetworkConfig, of the type that the SPEC names
     device: torch.device
     model_factory: ModelFactory | None = None
     engine: str = "auto"
@@ -266,7 +271,7 @@ class AlgorithmSpec:
     summary: str
     config: type[AlgorithmConfig]
     loop: type[LoopConfig]
-    model: type[ModelConfig]
+    model: type[NetworkConfig]
     policy: Callable[[PolicyContext], Policy]
     build: Callable[[Context], Algorithm]
     capabilities: Capabilities

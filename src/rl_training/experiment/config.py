@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 from yaml import YAMLError
 
-from rl_training.algorithms.base import AlgorithmConfig, AlgorithmSpec, ConfigPart, LoopConfig, ModelConfig
+from rl_training.algorithms.base import AlgorithmConfig, AlgorithmSpec, ConfigPart, LoopConfig, NetworkConfig
 from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_of
 from rl_training.experiment.presets import preset_names, preset_path
 from rl_training.experiment.references import is_reference
@@ -45,7 +45,7 @@ class Config:
     spec: AlgorithmSpec
     run: RunConfig
     loop: LoopConfig
-    model: ModelConfig
+    model: NetworkConfig
     algorithm: AlgorithmConfig
     scheduling: Mapping[str, Any] = field(default_factory=dict)
     controls: Mapping[str, Control] = field(default_factory=dict)

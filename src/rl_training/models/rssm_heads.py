@@ -40,6 +40,21 @@ class NumberHead(OutputMLP):
         return symexp_loss(logits, target, self.support)
 
 
+class GaussianHead(NumberHead):
+    """Numbers as the means of Gaussians with a deviation of 1, as in DreamerV2; `logits` `[..., 1]` are the means."""
+
+    def __init__(self, features: int, layers: int, units: int) -> None:
+        OutputMLP.__init__(self, features, layers, units, 1, scale=0.0)
+
+    def mean(self, logits: Tensor) -> Tensor:
+        """The numbers `[...]` of outputs `[..., 1]`."""
+        return logits.squeeze(-1)
+
+    def loss(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Half the squared errors `[...]`: negative log-likelihoods, but for a constant."""
+        return 0.5 * (logits.squeeze(-1) - target.detach()).square()
+
+
 class ContinueHead(OutputMLP):
     """Whether an episode goes on, as the logit `[...]` of its probability."""
 
