@@ -59,20 +59,21 @@ def test_the_losses_of_the_model_are_those_of_its_parts() -> None:
     losses, divergence = world_losses(world, seen, rows, cfg)
     assert losses.keys() == {"reconstruction", "reward", "continue", "dynamics", "representation"}
     assert all(loss.shape == (T, B) for loss in losses.values())
-    t, b = 2, 1
-    features = torch.cat([seen.state.deter[t, b], seen.state.stoch[t, b].flatten()])
-    # A terminal state does not go on; any other does with the probability gamma.
-    goes_on = 0.0 if rows.terminal[t, b] else 0.9
-    p = torch.sigmoid(world.continues(features))
-    torch.testing.assert_close(losses["continue"][t, b], -goes_on * p.log() - (1.0 - goes_on) * (1.0 - p).log())
-    prior = world.rssm.prior(seen.state.deter[t, b])
-    kl = categorical_kl(seen.posterior[t, b], prior)
-    for name in ("dynamics", "representation"):
-        torch.testing.assert_close(losses[name][t, b], kl)
-    torch.testing.assert_close(divergence[t, b], kl.detach())
-    target = rows.obs[t, b].sign() * rows.obs[t, b].abs().log1p()
-    decoded = world.decoder(WorldState(seen.state.deter[t, b], seen.state.stoch[t, b]))[""]
-    torch.testing.assert_close(losses["reconstruction"][t, b], (decoded - target.flatten()).square().sum())
+    assert rows.last.sum() > rows.terminal.sum() > 0
+    for t, b in np.ndindex(T, B):
+        features = torch.cat([seen.state.deter[t, b], seen.state.stoch[t, b].flatten()])
+        # A terminal state does not go on; any other does with the probability gamma, the last of its episode too.
+        goes_on = 0.0 if rows.terminal[t, b] else 0.9
+        p = torch.sigmoid(world.continues(features))
+        torch.testing.assert_close(losses["continue"][t, b], -goes_on * p.log() - (1.0 - goes_on) * (1.0 - p).log())
+        prior = world.rssm.prior(seen.state.deter[t, b])
+        kl = categorical_kl(seen.posterior[t, b], prior)
+        for name in ("dynamics", "representation"):
+            torch.testing.assert_close(losses[name][t, b], kl)
+        torch.testing.assert_close(divergence[t, b], kl.detach())
+        target = rows.obs[t, b].sign() * rows.obs[t, b].abs().log1p()
+        decoded = world.decoder(WorldState(seen.state.deter[t, b], seen.state.stoch[t, b]))[""]
+        torch.testing.assert_close(losses["reconstruction"][t, b], (decoded - target.flatten()).square().sum())
 
 
 def test_free_nats_bound_both_divergences() -> None:

@@ -224,6 +224,11 @@ class Replay:
         """For every environment: how far behind its head its oldest transition is."""
         return self._ring.counts
 
+    def full_rings(self) -> Array:
+        """For every environment: whether its ring is full, so that what came before its oldest slot is gone."""
+        full: Array = self._ring.counts == self._ring.positions
+        return full
+
     def histories(self) -> list[Array]:
         """For every environment the slots that can be drawn, from the oldest to the newest."""
         positions = np.arange(self._ring.positions)

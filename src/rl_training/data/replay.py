@@ -10,6 +10,7 @@ from rl_training.data.columns import Columns
 from rl_training.data.frame_replay import FrameReplay
 from rl_training.data.plain_replay import Change, Replay
 from rl_training.data.ram import available_memory, readable
+from rl_training.data.row_replay import RowReplay
 from rl_training.types import Array, ArrayKind, Records, SpaceInfo, UserError
 
 __all__ = ["Change", "FrameReplay", "Replay", "bytes_needed", "make_replay", "replay_like", "replay_of"]
@@ -27,38 +28,58 @@ def replay_of(info: SpaceInfo, **columns: Array) -> Replay:
 def replay_like(info: SpaceInfo, state: Mapping[str, Any], frame_stack: int) -> Replay:
     """An empty replay that `state`, a saved state of another one, fits."""
     records = {name: ArrayKind(tuple(shape), dtype) for name, shape, dtype in state.get("records", [])}
-    return make_replay(info, state["num_envs"], state["buffer_size"], frame_stack, records)
+    rows = bool(state.get("rows", False))
+    return make_replay(info, state["num_envs"], state["buffer_size"], frame_stack, records, rows=rows)
 
 
-def _kind(info: SpaceInfo, frame_stack: int) -> type[Replay]:
+def _kind(info: SpaceInfo, frame_stack: int, rows: bool) -> type[Replay]:
+    if rows:
+        return RowReplay
     frames = frame_stack > 1 and info.obs_dtype == "uint8" and not info.packed
     return FrameReplay if frames else Replay
 
 
-def _slot_bytes(info: SpaceInfo, frame_stack: int, records: Records | None) -> int:
-    return _kind(info, frame_stack).columns_of(info).row_bytes + Columns(records or {}).row_bytes
+def _slot_bytes(kind: type[Replay], info: SpaceInfo, records: Records | None) -> int:
+    return kind.columns_of(info).row_bytes + Columns(records or {}).row_bytes
 
 
 def bytes_needed(
-    info: SpaceInfo, num_envs: int, buffer_size: int, frame_stack: int, records: Records | None = None
+    info: SpaceInfo,
+    num_envs: int,
+    buffer_size: int,
+    frame_stack: int,
+    records: Records | None = None,
+    *,
+    rows: bool = False,
 ) -> int:
     """The RAM that a full replay buffer takes, in bytes."""
-    positions = _kind(info, frame_stack).positions_of(info, num_envs, buffer_size)
-    return _slot_bytes(info, frame_stack, records) * positions * num_envs
+    kind = _kind(info, frame_stack, rows)
+    return _slot_bytes(kind, info, records) * kind.positions_of(info, num_envs, buffer_size) * num_envs
 
 
 def make_replay(
-    info: SpaceInfo, num_envs: int, buffer_size: int, frame_stack: int, records: Records | None = None
+    info: SpaceInfo,
+    num_envs: int,
+    buffer_size: int,
+    frame_stack: int,
+    records: Records | None = None,
+    *,
+    rows: bool = False,
 ) -> Replay:
-    """Make the replay buffer that suits the observations; logs its size, and raises a UserError if it does not fit."""
-    needed, available = bytes_needed(info, num_envs, buffer_size, frame_stack, records), available_memory()
+    """Make the replay buffer that suits the observations, or one of `rows` for sequences.
+
+    Logs its size, and raises a UserError if it does not fit.
+    """
+    kind = _kind(info, frame_stack, rows)
+    needed = bytes_needed(info, num_envs, buffer_size, frame_stack, records, rows=rows)
+    available = available_memory()
     if available is not None and needed > available:
-        most = available // _slot_bytes(info, frame_stack, records) // num_envs * num_envs
+        most = available // _slot_bytes(kind, info, records) // num_envs * num_envs
         raise UserError(
             f"buffer_size={buffer_size}: needs {readable(needed)} of RAM, and {readable(available)} are available; "
             f"at most {most} fit"
         )
     _LOG.info("the replay of %d transitions takes up to %s of RAM", buffer_size, readable(needed))
-    if _kind(info, frame_stack) is FrameReplay:
+    if kind is FrameReplay:
         return FrameReplay(info, num_envs, buffer_size, frame_stack, records)
-    return Replay(info, num_envs, buffer_size, records)
+    return kind(info, num_envs, buffer_size, records)

@@ -207,11 +207,12 @@ class FreshFirst:
         """There is nothing to note."""
 
     def state_dict(self) -> dict[str, Any]:
-        return {"seen": self._seen.tolist(), "queue": list(self._queue)}
+        return {"seen": self._seen.tolist(), "queue": list(self._queue), "length": self.length}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load the queue of a sampler of the same replay."""
+        """Load the queue of a sampler of the same replay; windows of another length are not waited for any more."""
         seen, queue = np.asarray(state.get("seen")), np.asarray(state.get("queue"))
         if seen.shape != self._seen.shape or seen.dtype.kind != "i" or (queue.size and queue.dtype.kind != "i"):
             raise UserError(f"the saved online queue does not fit {self._seen.size} environments, or is damaged")
-        self._seen[:], self._queue = seen, deque(queue.tolist())
+        waiting = queue.tolist() if state.get("length", self.length) == self.length else []
+        self._seen[:], self._queue = seen, deque(waiting)

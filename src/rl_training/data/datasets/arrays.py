@@ -156,7 +156,9 @@ def _with_successors(rows: Mapping[str, Array], ends: Array, place: str, notes: 
 
 def from_replay(replay: Replay, source: Mapping[str, Any]) -> OfflineDataset:
     """The contents of a replay buffer: environment after environment, from the oldest to the newest transition."""
-    histories = [slots for slots in replay.histories() if slots.size]
+    full, histories = replay.full_rings(), replay.histories()
+    full = np.array([there for there, slots in zip(full, histories, strict=True) if slots.size], np.bool_)
+    histories = [slots for slots in histories if slots.size]
     if not histories:
         raise UserError(f"{place_of(source)}: the replay is empty; there is nothing to learn from")
     slots = np.concatenate(histories)
@@ -180,7 +182,6 @@ def from_replay(replay: Replay, source: Mapping[str, Any]) -> OfflineDataset:
     ends = columns["terminated"] | columns["truncated"]
     starts = np.flatnonzero(np.append(True, ends[:-1]))
     # A full ring buffer has overwritten the beginning of its oldest episode.
-    full = sizes == replay.capacity // replay.num_envs
     cut_rows = np.concatenate([newest[unfinished], (newest - sizes + 1)[full]])
     partial = tuple(np.unique(np.searchsorted(starts, cut_rows, side="right") - 1).tolist())
     return OfflineDataset(**columns, starts=starts, source={**source, "action_units": "normalized"}, partial=partial)
