@@ -58,6 +58,15 @@ _PLANS = _REPLAY | {
     "interior_actions": 3,
     "target_update_interval": 5,
 }
+_DREAMS = _REPLAY | {
+    "size": "xxs",
+    "batch_size": 4,
+    "batch_length": 6,
+    "imagination_horizon": 4,
+    "imagination_starts": 8,
+    "warmup_updates": 3,
+}
+del _DREAMS["hidden_sizes"]
 SETTINGS: Mapping[str, Settings] = {
     "ppo": _MINIBATCHES,
     "a2c": _ROLLOUT | {"n_steps": 5},
@@ -79,8 +88,9 @@ SETTINGS: Mapping[str, Settings] = {
     "muzero": _PLANS,
     "gumbel_muzero": _PLANS,
     "efficientzero": _PLANS | {"prefix_size": 8, "projection_size": 8},
+    "dreamer": _DREAMS,
 }
-_STEPS = {"a2c": 10} | dict.fromkeys(("dqn", *CONTINUOUS, *PLANNING), 30) | dict.fromkeys(OFFLINE, 12)
+_STEPS = {"a2c": 10} | dict.fromkeys(("dqn", *CONTINUOUS, *PLANNING, "dreamer"), 30) | dict.fromkeys(OFFLINE, 12)
 _DEFAULT_STEPS = 4
 
 # Time limits make episodes end within the few steps, and evaluations short.
@@ -107,6 +117,8 @@ def _worlds(algo: str) -> Worlds:
         return {"cartpole": CARTPOLE | demonstrated, "pendulum": PENDULUM | {"dataset": f"{_PACKAGED}pendulum_expert"}}
     if algo == "dqn":
         return {"cartpole": CARTPOLE, "acrobot": ACROBOT, "lunarlander": LANDER}
+    if algo == "dreamer":
+        return {"cartpole": CARTPOLE, "lunarlander": LANDER, "pendulum": PENDULUM}
     if algo in PLANNING:
         return {"cartpole": CARTPOLE, "lunarlander": LANDER, "pendulum": PENDULUM, "tictactoe": TICTACTOE}
     if algo in CONTINUOUS:
@@ -129,7 +141,7 @@ _MASKED_DISCRETE = {"masked_discrete": _MASKED["masked_discrete"]}
 
 
 def _spaces(algo: str) -> Worlds:
-    if algo in (*ON_POLICY, "gail"):
+    if algo in (*ON_POLICY, "gail", "dreamer"):
         return {**_EVERY_ACTION, **_MASKED, **_IMAGES}
     if algo == "dqn":
         return {"discrete": {}, **_MASKED_DISCRETE, **_IMAGES}
@@ -299,6 +311,13 @@ VARIANTS: Mapping[str, Worlds] = {
         "without_prefix": {"value_prefix": False},
         "without_consistency": {"consistency_coef": 0.0},
         "old_windows": {"horizon_age": 10, "search_value_age": 20},
+    },
+    "dreamer": {
+        "schedule": _CURVE | {"learning_rate_schedule": "linear", "entropy_coef_schedule": "cosine"},
+        "all_starts": {"imagination_starts": None},
+        "pathwise": {"actor_gradient": "pathwise"},
+        "gaussian": {"number_heads": "gaussian", "free_nats": 0.0},
+        "own_network": {"model": "rl_training.testing:SmallDreamer"},
     },
 }
 # With these settings, and with images, both engines are the same.

@@ -92,6 +92,8 @@ def test_preset_starts(preset: str) -> None:
     unproven = config.run.expected.long
     small = {"buffer_size": 1_000, "learning_starts": 0, "batch_size": 8}
     small |= {"num_simulations": 2} if "num_simulations" in config.flat() else {}
+    if "batch_length" in config.flat():  # a window must be complete
+        small |= {"batch_length": 2, "num_envs": 2, "train_every": 8, "updates_per_step": 0.5, "size": "xxs"}
     run = build(config.replace(**small) if unproven else config)
     try:
         run.start()

@@ -32,6 +32,7 @@ from rl_training import (
     TQC,
     TRPO,
     Callback,
+    Dreamer,
     EfficientZero,
     GumbelMuZero,
     MuZero,
@@ -81,6 +82,14 @@ SMALL_OFFLINE: dict[str, Any] = {
     "bc_baseline_updates": 1,
 }
 SMALL_PLANNING: dict[str, Any] = SMALL_OFF_POLICY | {"num_simulations": 4, "unroll_steps": 2, "latent_size": 8}
+SMALL_DREAMS: dict[str, Any] = {
+    **{key: value for key, value in SMALL_OFF_POLICY.items() if key != "hidden_sizes"},
+    "size": "xxs",
+    "batch_length": 4,
+    "imagination_horizon": 3,
+    "imagination_starts": 8,
+    "warmup_updates": 2,
+}
 # Each class on what it can work with, and how many numbers are seen there.
 CLASSES = {
     PPO: SMALL_PPO,
@@ -103,6 +112,7 @@ CLASSES = {
     MuZero: SMALL_PLANNING | {"temperature": 0.5},
     GumbelMuZero: SMALL_PLANNING,
     EfficientZero: SMALL_PLANNING | {"prefix_size": 8, "projection_size": 8, "temperature": 0.5},
+    Dreamer: SMALL_DREAMS,
 }
 SHOWN = {"CartPole-v1": 4, "Pendulum-v1": 3}
 AGENTS = [

@@ -85,17 +85,27 @@ def resume(run: str, overrides: tuple[str, ...], which: str, quiet: bool) -> Non
 @click.argument("run")
 @click.option("--episodes", type=click.IntRange(1), default=100, help="How many episodes.", show_default=True)
 @click.option("--checkpoint", "which", default="latest", help="latest, best or step_N.", show_default=True)
-@click.option("--stochastic", is_flag=True, help="Explore as in training instead of taking greedy actions.")
+@click.option(
+    "--stochastic/--greedy",
+    default=None,
+    help="Explore as in training, or take greedy actions; by default what the algorithm is judged by.",
+)
 @click.option("--env", help="Another environment with the same spaces: an id or module:function.")
 @click.option("--opponent", help="In a game for two players: random, perfect, or a run or checkpoint.")
 @click.option("--openings", type=click.IntRange(0), default=0, help="Random moves before such a game.")
 @click.option("--device", default="auto", show_default=True)
-def evaluate(run: str, episodes: int, stochastic: bool, opponent: str | None, openings: int, **options: Any) -> None:
-    """Evaluate the policy of RUN (a run's folder or a checkpoint), with greedy actions unless told otherwise."""
+def evaluate(
+    run: str, episodes: int, stochastic: bool | None, opponent: str | None, openings: int, **options: Any
+) -> None:
+    """Evaluate the policy of RUN (a run's folder or a checkpoint).
+
+    Its actions are greedy unless told otherwise; those of Dreamer are sampled.
+    """
     from rl_training.runtime.workflows import judge_checkpoint, opposition
 
     asked = opposition(opponent, openings)
-    judged = judge_checkpoint(run, num_episodes=episodes, deterministic=not stochastic, asked=asked, **options)
+    deterministic = None if stochastic is None else not stochastic
+    judged = judge_checkpoint(run, num_episodes=episodes, deterministic=deterministic, asked=asked, **options)
     metrics, match = judged.evaluation.metrics(), judged.evaluation.match
     if match is not None:
         click.echo(f"against       {judged.opponent}: {match.different} different games of {episodes}")

@@ -14,6 +14,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from conformance import (
+    DREAMING,
     MODES,
     OFF_POLICY,
     OFFLINE,
@@ -88,7 +89,7 @@ CRITIC["planning"] = CRITIC["off_policy"] | {
     "value_bins": 31,
 }
 STEPS = dict.fromkeys(ON_POLICY, 4_000) | {"a2c": 8_000} | dict.fromkeys(OFFLINE, 700)
-STEPS |= dict.fromkeys((*OFF_POLICY, *PLANNING), 500)
+STEPS |= dict.fromkeys((*OFF_POLICY, *PLANNING, *DREAMING), 500)
 
 
 def taught(algo: str, make: Any, mode: AutoresetMode | None = None, **settings: Any) -> Any:
@@ -229,6 +230,7 @@ def test_a_bandit_is_solved(algo: str) -> None:
     settings = {"learning_rate": 0.02, "n_steps": 16, "max_grad_norm": 1.0, "ent_coef": 0.01}
     settings |= {"learning_starts": 100, "train_every": 4, "updates_per_step": 1.0, **DATA.get(algo, {})}
     settings |= {"batch_size": 16} if algo in PLANNING else {}
+    settings |= {"learning_rate": 3e-3, "updates_per_step": 0.5} if algo in DREAMING else {}
     run = trained(algo, Bandit, total_timesteps=STEPS[algo], num_envs=4, **known_settings(algo, settings))
     assert chosen(run.algorithm, np.ones((1, 1), np.float32), explore=False).action.tolist() == [2]
     assert run.eval_metrics["eval_return_mean"] == 1.0
@@ -246,6 +248,8 @@ BANDIT["planning"] = BANDIT["off_policy"] | {
     "value_prefix": False,
     "consistency_coef": 0.0,
 }
+BANDIT["world_model"] = {"total_timesteps": 800, "learning_starts": 200, "train_every": 4, "updates_per_step": 0.5}
+BANDIT["world_model"] |= {"learning_rate": 3e-3, "batch_size": 16, "ent_coef": 1e-3}
 DATA["gumbel_muzero"] = {"num_simulations": 16, "sampled_actions": 16, "rescale_values": False}
 
 
@@ -256,7 +260,7 @@ def test_a_continuous_bandit_is_solved_in_the_environments_own_units(algo: str) 
     run = trained(algo, ContinuousBandit, **base | known_settings(algo, settings))
     # 4 in [-2, 6] is 0.5 in [-1, 1]. A search only chooses among samples, so it comes less near.
     action = chosen(run.algorithm, np.ones((1, 1), np.float32), explore=False).action
-    near, worst = (0.4, -0.16) if algo in PLANNING else (0.06, -0.004)
+    near, worst = (0.4, -0.16) if algo in PLANNING + DREAMING else (0.06, -0.004)
     assert action[0, 0] == pytest.approx(0.5, abs=near)
     assert run.eval_metrics["eval_return_mean"] > worst
 

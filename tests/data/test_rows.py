@@ -231,6 +231,16 @@ def test_rows_become_a_dataset_of_transitions() -> None:
     assert len(dataset.starts) == 4
 
 
+def test_transitions_have_the_actions_that_environments_were_sent() -> None:
+    replay = RowReplay(info_of((2,), action=1), 1, 4)
+    zeros, no = np.zeros((1, 2), np.float32), np.zeros(1, np.bool_)
+    for action in (1.75, -0.25, 0.0):
+        drawn = np.array([[action]], np.float32)
+        replay.add(Step(zeros, drawn, np.zeros(1, np.float32), zeros, no, no, ~no))
+    assert replay.gather(np.array([0, 1]), gamma=0.9).action.tolist() == [[1.0], [-0.25]]
+    assert replay.gather_windows(np.array([0]), 2, across_episodes=True).action.ravel().tolist() == [1.75, -0.25]
+
+
 def test_saved_rows_are_read_again(tmp_path: Any) -> None:
     world = World(num_envs=1, positions=9)
     for event in ("go", "terminated", "go", "go"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.models.flat import FlatLaProp, Learner
+from rl_training.models.muzero import ImageLayout
 from rl_training.models.rssm import SIZES, Observed, WorldState
 from rl_training.models.rssm_heads import pathwise_columns, sample_action
 from rl_training.models.rssm_observations import obs_parts
@@ -19,7 +21,7 @@ from rl_training.ops.latents import kl_losses
 from rl_training.ops.observations import Unpacker, pack
 from rl_training.ops.returns import lambda_return
 from rl_training.ops.symexp import symexp_target_entropy, symlog
-from rl_training.types import ObsPart, SpaceInfo, UserError
+from rl_training.types import ObsPart, SpaceInfo
 from worlds import (
     ROWS,
     SMALL,
@@ -149,10 +151,33 @@ def test_a_packed_observation_is_understood() -> None:
     torch.testing.assert_close(encoder(unpacked), encoder(obs))
 
 
-@pytest.mark.parametrize("shape", [(84, 84), (3, 40, 64), (64, 65, 3), (7, 7, 3)])
-def test_images_of_other_sizes_are_refused_by_name(shape: tuple[int, ...]) -> None:
-    with pytest.raises(UserError, match=r"multiples of 16.*resize"):
-        network_for(space(shape, "uint8"))
+@pytest.mark.parametrize(
+    ("shape", "tokens"), [((84, 84), 6 * 6 * 8), ((3, 40, 64), 3 * 4 * 8), ((64, 65, 3), 4 * 5 * 8), ((7, 7, 3), 8)]
+)
+def test_images_of_other_sizes_are_filled_up_to_multiples_of_16(shape: tuple[int, ...], tokens: int) -> None:
+    info = space(shape, "uint8")
+    network = loud(network_for(info))
+    encoder, decoder = network.world.encoder, network.world.decoder
+    obs = observations(info, 2)
+    assert encoder(obs).shape == (2, tokens)
+    # The border is grey, which is 0 to the network: an image that is grey there already is the same.
+    layout = ImageLayout(shape)
+    planes = layout.planes(obs) / 255.0
+    wide = torch.full((2, planes.shape[1], *(-(-side // 16) * 16 for side in planes.shape[2:])), 0.5)
+    wide[..., : planes.shape[2], : planes.shape[3]] = planes
+    torch.testing.assert_close(encoder(obs), layers_of(encoder, wide), rtol=1e-4, atol=1e-4)
+    decoded = decoder(WorldState(torch.randn(2, 24), torch.randn(2, 3, 5)))
+    assert decoded[""].shape == planes.shape
+    assert decoder.observations(decoded)[""].shape == (2, *shape)
+    assert decoder.losses(decoded, obs)[""].shape == (2,)
+
+
+def layers_of(encoder: Any, planes: Tensor) -> Tensor:
+    """The layers of an image encoder alone."""
+    x = planes - 0.5
+    for layer in encoder.images[0].layers:
+        x = layer(x, pool=True)
+    return x.flatten(1)
 
 
 def normed(x: Tensor, scale: Tensor) -> Tensor:

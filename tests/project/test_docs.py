@@ -53,9 +53,9 @@ SHOWN = {
     ("docs/planning.md", TOO_LOW),
 }
 
-OFF_POLICY, OFFLINE, PLANNING = (
+OFF_POLICY, OFFLINE, PLANNING, DREAMING = (
     [name for name, entry in REGISTRY.items() if entry.family == family]
-    for family in ("off_policy", "offline", "planning")
+    for family in ("off_policy", "offline", "planning", "world_model")
 )
 TINY = ["num_envs=2", "total_timesteps=64", "eval_episodes=1"]
 
@@ -249,7 +249,7 @@ def tiny(target: str) -> list[str]:
     algo = target.partition("/")[0]
     if algo in PLANNING:
         return [*TINY, "num_simulations=2"]
-    return TINY if algo in [*OFF_POLICY, *OFFLINE] else [*TINY, "n_steps=16"]
+    return TINY if algo in [*OFF_POLICY, *OFFLINE, *DREAMING] else [*TINY, "n_steps=16"]
 
 
 def check_words(words: list[str], expected: list[str]) -> None:
@@ -343,7 +343,10 @@ def test_algorithm_table_is_the_registry() -> None:
     ]
 
 
-@pytest.mark.parametrize(("document", "algorithms"), [("README.md", list(REGISTRY)), ("docs/planning.md", PLANNING)])
+@pytest.mark.parametrize(
+    ("document", "algorithms"),
+    [("README.md", list(REGISTRY)), ("docs/planning.md", PLANNING), ("docs/dreamer.md", DREAMING)],
+)
 def test_preset_table_says_what_the_presets_say(document: str, algorithms: list[str]) -> None:
     rows = [preset_row(name) for name in preset_names() if name.partition("/")[0] in algorithms]
     lines = [f"| `{name}` | {' | '.join(cells)} |".replace("|  ", "| ") for name, *cells in rows]
@@ -390,18 +393,24 @@ def test_the_warning_in_the_documents_is_what_a_run_says(caplog: pytest.LogCaptu
     assert TOO_LOW in caplog.messages
 
 
-def test_the_metrics_of_planning_are_explained() -> None:
+@pytest.mark.parametrize(
+    ("document", "algorithms"),
+    [("docs/planning.md", PLANNING), ("docs/dreamer.md", DREAMING)],
+    ids=["planning", "dreamer"],
+)
+def test_the_metrics_of_models_are_explained(document: str, algorithms: list[str]) -> None:
     """All that these algorithms report and DQN, with the same loop, does not."""
-    reported = {algo: metrics_of(algo) for algo in (*PLANNING, "dqn")}
-    rows = table("docs/planning.md", "| metric | meaning |")
+    reported = {algo: metrics_of(algo) for algo in (*algorithms, "dqn")}
+    rows = table(document, "| metric | meaning |")
     explained = {name for names, _ in rows for name in re.findall(r"\w+", names)}
-    assert explained <= set().union(*(reported[algo] for algo in PLANNING))
-    for algo in PLANNING:
+    masked = metrics_of(algorithms[0], masked=True)
+    assert explained <= masked.union(*(reported[algo] for algo in algorithms))
+    for algo in algorithms:
         assert reported[algo] - reported["dqn"] - {"ent_coef"} <= explained, algo
 
 
-def metrics_of(algo: str) -> set[str]:
-    run = build(tiny_config(algo))
+def metrics_of(algo: str, **env: bool) -> set[str]:
+    run = build(tiny_config(algo, env))
     run.start()
     for _ in range(3):  # by then episodes have ended
         run.advance()

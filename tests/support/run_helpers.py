@@ -59,6 +59,9 @@ TINY: dict[str, Any] = {
     "latent_size": 8,
     "prefix_size": 8,
     "projection_size": 8,
+    "size": "xxs",
+    "batch_length": 4,
+    "imagination_horizon": 3,
     "dataset": "made_up_data:noise",
     "bc_baseline_updates": 1,
 }

@@ -150,6 +150,8 @@ class Policy(ABC):
     acting_settings: ClassVar[tuple[str, ...]] = ()
     # Whether greedy actions depend on `values` too, as those of a search do.
     greedy_uses_values: ClassVar[bool] = False
+    # Whether it is judged by the actions that it samples, and its greedy ones are reported beside them.
+    judged_by_samples: ClassVar[bool] = False
 
     def __init__(self, context: PolicyContext) -> None:
         self.info = context.info

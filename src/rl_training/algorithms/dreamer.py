@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.parts.dreams import Dream, Noise, Sequences, dream, frozen
-from rl_training.algorithms.world import DreamerConfig
+from rl_training.algorithms.base import AlgorithmSpec, Context
+from rl_training.algorithms.off_policy import ReplayAlgorithm
+from rl_training.algorithms.parts.dreaming_policy import DreamerPolicy
+from rl_training.algorithms.parts.dreams import (
+    DREAMERS,
+    Draws,
+    Dream,
+    Noise,
+    SequenceBatch,
+    Sequences,
+    dream,
+    frozen,
+)
+from rl_training.algorithms.world import DreamerConfig, WorldLoopConfig, WorldModelConfig
+from rl_training.data.batches import Windows
+from rl_training.data.memory import Memory
 from rl_training.models.normalizers import ReturnScale
 from rl_training.models.rssm import Observed, WorldState
-from rl_training.models.rssm_heads import NumberHead
+from rl_training.models.rssm_heads import NumberHead, action_noise
 from rl_training.models.world_model import DreamerNetwork, WorldModel
 from rl_training.ops.distributions import action_distribution
 from rl_training.ops.latents import kl_losses
 from rl_training.ops.returns import lambda_return
+from rl_training.types import Capabilities, Metrics
 
 Losses = dict[str, Tensor]
 
@@ -153,3 +171,77 @@ def dreamer_loss(
     found |= {"kl": divergence.mean(), "replayed_return": returns.mean()}
     found |= {name: figure.mean() for name, figure in figures.items()}
     return loss, found | {"return_scale": loss.new_tensor(scale.scale)}, seen.state
+
+
+class Dreamer(ReplayAlgorithm):
+    """Learns from windows of a memory of rows, and remembers with them the states that the model saw in them."""
+
+    cfg: DreamerConfig
+    policy: DreamerPolicy
+
+    def __init__(self, context: Context) -> None:
+        policy = DreamerPolicy(context)
+        model = DREAMERS[policy.engine](policy.network, policy.weights, policy.observer, context.config, dreamer_loss)
+        super().__init__(context, policy, {policy.name: model.learner}, {"slow_value": model.slow})
+        self.model = model
+
+    def learn_from(self, memory: Memory, updates: int) -> Metrics:
+        found = [self.update(memory) for _ in range(updates)]
+        return {name: sum(metrics[name] for metrics in found) / updates for name in found[0]} if found else {}
+
+    def update(self, memory: Memory) -> Metrics:
+        cfg = self.cfg
+        windows = memory.windows(cfg.batch_size, self.batch_rng, length=cfg.batch_length + 1, across_episodes=True)
+        outcome = self.model.differentiate(self.sequences(windows), self.draws(), cfg)
+        norm = self.model.descend(cfg)
+        memory.note(windows.index[1:], columns={"deter": outcome.deter, "stoch": outcome.stoch})
+        self.n_updates += 1
+        return outcome.metrics | {"grad_norm": norm}
+
+    def sequences(self, windows: Windows) -> SequenceBatch:
+        """Windows of T + 1 rows as T rows to learn from; the first is their context, and says what was done before."""
+        return SequenceBatch(
+            self.observer.scaled(windows.obs[1:]),
+            windows.action[:-1],
+            windows.reward[1:],
+            windows.first[1:],
+            windows.terminated[1:] | windows.truncated[1:],
+            windows.terminated[1:],
+            windows.records["deter"][0],
+            windows.records["stoch"][0],
+        )
+
+    def draws(self) -> Draws:
+        """The random numbers of the next update."""
+        cfg, rng, stoch = self.cfg, self.batch_rng, self.policy.size.stoch
+        rows, horizon = cfg.batch_length * cfg.batch_size, cfg.imagination_horizon
+        posterior = rng.random((cfg.batch_length, cfg.batch_size, stoch), dtype=np.float32)
+        starts = np.arange(rows)
+        if cfg.imagination_starts is not None and cfg.imagination_starts < rows:
+            starts = np.sort(rng.permutation(rows)[: cfg.imagination_starts])
+        prior = rng.random((horizon, len(starts), stoch), dtype=np.float32)
+        return Draws(posterior, starts, prior, action_noise(self.info, (horizon, len(starts)), rng))
+
+    def training_state(self) -> dict[str, Any]:
+        return super().training_state() | {"return_scale": self.model.scale.state_dict()}
+
+    def load_training_state(self, state: Mapping[str, Any]) -> None:
+        super().load_training_state(state)
+        self.model.scale.load_state_dict(state["return_scale"])
+
+
+SPEC = AlgorithmSpec(
+    name="dreamer",
+    family="world_model",
+    summary="A world model, whose dreams a policy learns from",
+    config=DreamerConfig,
+    loop=WorldLoopConfig,
+    model=WorldModelConfig,
+    policy=DreamerPolicy,
+    build=Dreamer,
+    capabilities=Capabilities(
+        observations=("vector", "image", "dict"),
+        actions=("discrete", "multi_discrete", "multi_binary", "continuous"),
+        recurrent=True,
+    ),
+)

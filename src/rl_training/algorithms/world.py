@@ -14,6 +14,7 @@ _OWN_SIZE = "null: that of `size`."
 class WorldLoopConfig(OffPolicyLoopConfig):
     """Rows of experience into a memory of sequences, then the updates that are due for them."""
 
+    buffer_size: int = setting(1_000_000, "Capacity of the replay buffer, in rows.", ge=1, probe=12)
     learning_starts: int = setting(1_024, "Steps of random actions before learning starts.", ge=0, probe=31)
     updates_per_step: float = setting(
         0.25,
@@ -29,7 +30,7 @@ class WorldModelConfig(NetworkConfig):
 
     model: str = model_setting(probe="rl_training.testing:SmallDreamer")
     size: Literal["xxs", "1m", "12m", "25m", "50m", "100m", "200m"] = setting(
-        "1m", "How large the networks are; all but xxs are those of the paper's code.", probe="xxs"
+        "1m", "How large the networks are; all but xxs are those of the paper's code.", probe="1m"
     )
     deter: int | None = setting(None, f"Numbers that a state remembers; {_OWN_SIZE}", ge=1, probe=40)
     stoch: int | None = setting(None, f"Categoricals in a latent; {_OWN_SIZE}", ge=1, probe=5)
@@ -80,7 +81,7 @@ class DreamerConfig(MinibatchConfig):
         "How a policy learns: by the likelihood of what it did, or through the model (straight-through for choices).",
         probe="pathwise",
     )
-    free_nats: float = setting(1.0, "Divergences below this have no gradient.", ge=0.0, probe=0.0)
+    free_nats: float = setting(1.0, "Divergences below this have no gradient.", ge=0.0, probe=100.0)
     dynamics_coef: float = setting(1.0, "Weight of the divergence that teaches the prior.", ge=0.0)
     representation_coef: float = setting(0.1, "Weight of the divergence that teaches the posterior.", ge=0.0)
     reconstruction_coef: float = setting(1.0, "Weight of the squared errors of observations.", ge=0.0)

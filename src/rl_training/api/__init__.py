@@ -17,6 +17,7 @@ from rl_training.api.algorithms import TD3BC as TD3BC
 from rl_training.api.algorithms import TQC as TQC
 from rl_training.api.algorithms import TRPO as TRPO
 from rl_training.api.algorithms import Agent as Agent
+from rl_training.api.algorithms import Dreamer as Dreamer
 from rl_training.api.algorithms import EfficientZero as EfficientZero
 from rl_training.api.algorithms import GumbelMuZero as GumbelMuZero
 from rl_training.api.algorithms import MuZero as MuZero
@@ -31,6 +32,7 @@ from rl_training.runtime.callbacks import Callback as Callback
 from rl_training.runtime.cql_trainer import train_cql as train_cql
 from rl_training.runtime.ddpg_trainer import train_ddpg as train_ddpg
 from rl_training.runtime.dqn_trainer import train_dqn as train_dqn
+from rl_training.runtime.dreamer_trainer import train_dreamer as train_dreamer
 from rl_training.runtime.efficientzero_trainer import train_efficientzero as train_efficientzero
 from rl_training.runtime.gail_trainer import train_gail as train_gail
 from rl_training.runtime.gumbel_muzero_trainer import train_gumbel_muzero as train_gumbel_muzero

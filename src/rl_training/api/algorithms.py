@@ -136,7 +136,7 @@ class Agent:
         self,
         num_episodes: int = 100,
         *,
-        deterministic: bool = True,
+        deterministic: bool | None = None,
         env: Env | None = None,
         opponent: str | Path | None = None,
         openings: int = 0,
@@ -144,7 +144,8 @@ class Agent:
         """Play episodes on seeds that are the same in every evaluation, with greedy actions.
 
         With `deterministic=False` the policy explores as in training, with random numbers that are the same in every
-        evaluation. `env` is another environment with the same spaces; the bounds of its actions may differ.
+        evaluation; Dreamer, which is judged by the actions that it samples, does so unless it is `deterministic=True`.
+        `env` is another environment with the same spaces; the bounds of its actions may differ.
 
         In a game for two players the policy changes sides with every game. `opponent` is `random`, `perfect`, or a run
         or checkpoint, instead of the `eval_opponent` of the run; `openings` is how many random moves games begin with.
@@ -300,3 +301,9 @@ class EfficientZero(Agent):
     """MuZero with consistency, value prefixes and fresher targets."""
 
     algo = "efficientzero"
+
+
+class Dreamer(Agent):
+    """A world model, whose dreams a policy learns from."""
+
+    algo = "dreamer"

@@ -42,16 +42,19 @@ class RowReplay(Replay):
         return [slots[:-1][~self._ended(slots[:-1])] for slots in super().histories()]
 
     def gather(self, index: Array, *, n_step: int = 1, gamma: float) -> Transitions:
-        """The transitions from some rows to the next ones, `[N, ...]`."""
+        """The transitions from some rows to the next ones, `[N, ...]`.
+
+        Rows hold the samples of a Gaussian as they were drawn, and transitions what environments were sent of them.
+        """
         if n_step != 1:
             raise ValueError(f"n_step={n_step}: rows are no chains; draw windows")
         after, store = (index + self.num_envs) % self.capacity, self._store
         names = ("reward", "obs", "terminated", "truncated")
         reward, next_obs, terminated, truncated = (store[name][after] for name in names)
-        discount = np.full(index.size, gamma, np.float32)
-        return Transitions(
-            store["obs"][index], store["action"][index], reward, next_obs, terminated, truncated, discount
-        )
+        discount, action = np.full(index.size, gamma, np.float32), store["action"][index]
+        if self.info.continuous:
+            action = action.clip(-1.0, 1.0)
+        return Transitions(store["obs"][index], action, reward, next_obs, terminated, truncated, discount)
 
     def _shape(self) -> dict[str, Any]:
         return super()._shape() | {"rows": True}

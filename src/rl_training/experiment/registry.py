@@ -74,6 +74,12 @@ REGISTRY: dict[str, Entry] = {
     "muzero": _planning("muzero", "Tree search in a learned model"),
     "gumbel_muzero": _planning("gumbel_muzero", "MuZero whose search improves the policy with few simulations"),
     "efficientzero": _planning("efficientzero", "MuZero with consistency, value prefixes and fresher targets"),
+    "dreamer": Entry(
+        "rl_training.algorithms.dreamer:SPEC",
+        "world_model",
+        "A world model, whose dreams a policy learns from",
+        _ANY_RECURRENT,
+    ),
 }
 
 

@@ -27,7 +27,7 @@ from rl_training.models.rssm_layers import (
     truncated_normal_,
 )
 from rl_training.ops.symexp import symexp, symlog
-from rl_training.types import ObsPart, SpaceInfo, UserError
+from rl_training.types import ObsPart, SpaceInfo
 
 _LAYERS = 3
 _KERNEL = 5
@@ -55,14 +55,9 @@ def _joined(obs: Observations, vectors: Sequence[ObsPart]) -> Tensor:
     return symlog(torch.cat(rows, dim=-1))
 
 
-def _image_layout(part: ObsPart) -> ImageLayout:
-    layout = ImageLayout(part.shape)
-    if layout.height % _SHRINKS or layout.width % _SHRINKS:
-        raise UserError(
-            f"images of shape {part.shape}: height and width must be multiples of {_SHRINKS} for a world model, as in "
-            "64 x 64; resize them"
-        )
-    return layout
+def _grid(layout: ImageLayout) -> tuple[int, int]:
+    """The height and the width of the smallest image; sides that are no multiples of 16 are filled up to one."""
+    return -(-layout.height // _SHRINKS), -(-layout.width // _SHRINKS)
 
 
 def _planes(obs: Observations, part: ObsPart, layout: ImageLayout) -> Tensor:
@@ -107,16 +102,23 @@ def plain_conv(inputs: int, outputs: int) -> nn.Conv2d:
 
 
 class ImageEncoder(nn.Module):
-    """Images `[N, C, H, W]` as tokens `[N, tokens]`: convolutions, each followed by a pool of 2 x 2 pixels."""
+    """Images `[N, C, H, W]` as tokens `[N, tokens]`: convolutions, each followed by a pool of 2 x 2 pixels.
+
+    Images whose sides are no multiples of 16 have a grey border below and to the right.
+    """
 
     def __init__(self, layout: ImageLayout, depth: int) -> None:
         super().__init__()
         channels = [layout.channels, *(depth * multiple for multiple in _MULTIPLES)]
         self.layers = nn.ModuleList([NormedConv(*pair) for pair in pairwise(channels)])
-        self.tokens = channels[-1] * (layout.height // _SHRINKS) * (layout.width // _SHRINKS)
+        height, width = _grid(layout)
+        self.tokens = channels[-1] * height * width
+        self._border = (0, width * _SHRINKS - layout.width, 0, height * _SHRINKS - layout.height)
 
     def forward(self, planes: Tensor) -> Tensor:
         x = planes - 0.5
+        if any(self._border):
+            x = nn.functional.pad(x, self._border)
         for layer in self.layers:
             x = layer(x, pool=True)
         return x.flatten(1)
@@ -132,7 +134,8 @@ class ImageDecoder(nn.Module):
     def __init__(self, layout: ImageLayout, size: WorldSize) -> None:
         super().__init__()
         channels = [size.depth * multiple for multiple in _MULTIPLES]
-        self._shape = (channels[-1], layout.height // _SHRINKS, layout.width // _SHRINKS)
+        self._shape = (channels[-1], *_grid(layout))
+        self._sides = layout.height, layout.width
         pixels = math.prod(self._shape)
         self.from_deter = BlockLinear(size.deter, pixels, size.blocks)
         self.stoch_in = NormedLinear(size.stoch * size.classes, 2 * size.units)
@@ -148,7 +151,8 @@ class ImageDecoder(nn.Module):
         x = nn.functional.silu(self.norm(x))
         for layer in self.layers:
             x = layer(_doubled(x), pool=False)
-        return torch.sigmoid(self.out(_doubled(x)))
+        height, width = self._sides
+        return torch.sigmoid(self.out(_doubled(x))[..., :height, :width])
 
 
 def _doubled(x: Tensor) -> Tensor:
@@ -161,7 +165,7 @@ class ObservationEncoder(nn.Module):
     def __init__(self, info: SpaceInfo, size: WorldSize) -> None:
         super().__init__()
         self._vectors = [part for part in obs_parts(info) if part.kind == "vector"]
-        self._images = [(part, _image_layout(part)) for part in obs_parts(info) if part.kind == "image"]
+        self._images = [(part, ImageLayout(part.shape)) for part in obs_parts(info) if part.kind == "image"]
         numbers = sum(math.prod(part.shape) for part in self._vectors)
         self.vector = NormedMLP(numbers, _LAYERS, size.units) if self._vectors else None
         images = [ImageEncoder(layout, size.depth) for _, layout in self._images]
@@ -184,7 +188,7 @@ class ObservationDecoder(nn.Module):
     def __init__(self, info: SpaceInfo, size: WorldSize) -> None:
         super().__init__()
         self._vectors = [part for part in obs_parts(info) if part.kind == "vector"]
-        self._images = [(part, _image_layout(part)) for part in obs_parts(info) if part.kind == "image"]
+        self._images = [(part, ImageLayout(part.shape)) for part in obs_parts(info) if part.kind == "image"]
         self._numbers = [math.prod(part.shape) for part in self._vectors]
         self.vector = OutputMLP(size.features, _LAYERS, size.units, sum(self._numbers)) if self._vectors else None
         self.images = nn.ModuleList([ImageDecoder(layout, size) for _, layout in self._images])

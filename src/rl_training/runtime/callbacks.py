@@ -24,6 +24,8 @@ EVALUATION_METRICS = (
     "eval_return_best",
     "eval_return_last5_mean",
 )
+# Further ones of policies that are judged by sampled actions.
+GREEDY_METRICS = ("eval_return_mean_greedy",)
 _LAST = 5
 
 
@@ -120,6 +122,8 @@ class Evaluate(Callback):
 
     def _evaluate(self, run: Run) -> None:
         metrics = run.evaluate(self.episodes).metrics()
+        if run.algorithm.policy.judged_by_samples:
+            metrics[GREEDY_METRICS[0]] = run.evaluate(self.episodes, deterministic=True).mean
         self.last_step = run.steps
         mean, best = metrics["eval_return_mean"], self.best
         better = best is None or mean > best

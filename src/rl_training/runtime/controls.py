@@ -9,7 +9,7 @@ from typing import Any
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.registry import REGISTRY, suggest
 from rl_training.experiment.settings import RunConfig
-from rl_training.runtime.callbacks import EVALUATION_METRICS, Callback, EarlyStopping, Evaluate
+from rl_training.runtime.callbacks import EVALUATION_METRICS, GREEDY_METRICS, Callback, EarlyStopping, Evaluate
 from rl_training.runtime.evaluate import GAME_METRICS
 from rl_training.runtime.schedules import ScheduleError, parse_control
 from rl_training.types import UserError
@@ -80,8 +80,9 @@ def build_control_callbacks(config: Config | Mapping[str, Any]) -> list[Callback
     run = config.run if isinstance(config, Config) else _checked(_flat(config))
     for rule in run.early_stopping:
         # Other metrics are the algorithm's, which are known after the first step.
-        if rule.metric.startswith("eval_") and rule.metric not in (*EVALUATION_METRICS, *GAME_METRICS):
-            near = suggest(rule.metric, (*EVALUATION_METRICS, *GAME_METRICS))
+        special = (*GAME_METRICS, *GREEDY_METRICS)
+        if rule.metric.startswith("eval_") and rule.metric not in (*EVALUATION_METRICS, *special):
+            near = suggest(rule.metric, (*EVALUATION_METRICS, *special))
             known = ", ".join(EVALUATION_METRICS)
             raise UserError(f"early_stopping.metric={rule.metric!r}: no such metric{near} (known: {known})")
     rules = [EarlyStopping(rule) for rule in run.early_stopping]

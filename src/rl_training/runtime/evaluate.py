@@ -145,16 +145,18 @@ class Evaluator:
         """Another evaluator in the same environment."""
         return Evaluator(self._maker, self._info, self._settings, asked)
 
-    def __call__(self, policy: Policy, episodes: int, *, deterministic: bool = True) -> Evaluation:
+    def __call__(self, policy: Policy, episodes: int, *, deterministic: bool | None = None) -> Evaluation:
         """Play this many episodes with greedy actions, or with those of the behaviour policy.
 
+        None means what the policy is judged by: greedy actions, unless it says otherwise.
         Whatever the policy draws comes from a random stream that is the same in every evaluation.
         """
         with untouched():
             # The size of a batch can change the last bits of its rows, so it depends on `episodes` only.
             envs = self._environments(min(episodes, _MOST_ENVS))
             seeds = game_seeds(episodes) if self._info.two_player else episode_seeds(episodes)
-            return self._play(envs, policy, seeds, explore=not deterministic)
+            explore = policy.judged_by_samples if deterministic is None else not deterministic
+            return self._play(envs, policy, seeds, explore=explore)
 
     def moment(self, policy: Policy, seed: int, steps: int) -> Moment:
         """What there is to decide after some greedy steps of the episode with this seed."""

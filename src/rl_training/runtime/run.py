@@ -188,12 +188,13 @@ class Run:
         self,
         episodes: int,
         *,
-        deterministic: bool = True,
+        deterministic: bool | None = None,
         env: Env | None = None,
         asked: Opposition | None = None,
     ) -> Evaluation:
         """Evaluate the policy, in the run's environment or in another one with the same spaces.
 
+        Without `deterministic` it is judged as its algorithm is: by greedy actions, or by sampled ones.
         In a game for two players, `asked` may name another opponent than that of the config.
         """
         episodes, policy = whole_number("num_episodes", episodes), self.algorithm.policy

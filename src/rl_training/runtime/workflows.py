@@ -42,15 +42,16 @@ def evaluate_checkpoint(
     device: str = "auto",
     which: str = "latest",
     env_factory: EnvFactory | None = None,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     env: Env | None = None,
     opponent: str | Path | None = None,
 ) -> Metrics:
     """Evaluate the policy of a run or a checkpoint, on the episodes that every evaluation uses.
 
-    With `deterministic=False` it explores as it did when it was saved. `env` is another environment with the same
-    spaces; `env_factory` makes that of the run, if it cannot be found by its name. In a game for two players,
-    `opponent` is `random`, `perfect`, or a run or checkpoint, instead of the `eval_opponent` of the run.
+    With `deterministic=False` it explores as it did when it was saved, with `deterministic=True` it is greedy; without
+    either it is judged as its algorithm is: by greedy actions, or Dreamer by sampled ones. `env` is another environment
+    with the same spaces; `env_factory` makes that of the run, if it cannot be found by its name. In a game for two
+    players, `opponent` is `random`, `perfect`, or a run or checkpoint, instead of the `eval_opponent` of the run.
     """
     judged = judge_checkpoint(
         path,
@@ -88,7 +89,7 @@ def judge_checkpoint(
     device: str = "auto",
     which: str = "latest",
     env_factory: EnvFactory | None = None,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     env: Env | None = None,
     asked: Opposition | None = None,
 ) -> Judged:
@@ -106,7 +107,8 @@ def judge_checkpoint(
         evaluator = elsewhere(env, config, info, asked)
         policy = policy_for(config, info)
     with closing(evaluator):
-        restore_policy(policy, config, checkpoint, found, explore=not deterministic)
+        explore = policy.judged_by_samples if deterministic is None else not deterministic
+        restore_policy(policy, config, checkpoint, found, explore=explore)
         episodes = config.run.eval_episodes if num_episodes is None else num_episodes
         evaluation = evaluator(policy, whole_number("num_episodes", episodes), deterministic=deterministic)
     named = None if asked is None else asked.opponent

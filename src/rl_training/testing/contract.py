@@ -56,6 +56,9 @@ _TINY = {
     "num_simulations": 4,
     "unroll_steps": 2,
     "sampled_actions": 5,
+    "size": "xxs",
+    "batch_length": 3,
+    "imagination_horizon": 3,
 }
 # What only learning needs.
 _LEARNING = (Algorithm, FlatAdam, FlatGroup, FlatLaProp, FlatRMSprop, Follower, Learner, torch.optim.Optimizer)

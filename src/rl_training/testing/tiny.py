@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import LoopConfig, ModelConfig
+from rl_training.algorithms.base import LoopConfig, ModelConfig, NetworkConfig
 from rl_training.experiment.settings import RunConfig
 from rl_training.models.muzero import MuZeroNetwork
+from rl_training.models.rssm import WorldSize
+from rl_training.models.world_model import DreamerNetwork
 from rl_training.ops.two_hot import Support
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.types import Array, SpaceInfo
@@ -186,6 +188,13 @@ class LinearMuZero(MuZeroNetwork):
     def predict(self, latent: Tensor) -> tuple[Tensor, Tensor]:
         out = self.heads(latent)
         return out[:, : self.policy_size], out[:, self.policy_size :]
+
+
+class SmallDreamer(DreamerNetwork):
+    """Custom networks for Dreamer: smaller ones than any named size."""
+
+    def __init__(self, info: SpaceInfo, config: NetworkConfig) -> None:
+        super().__init__(info, WorldSize(deter=16, hidden=8, classes=4, units=8, depth=2, stoch=4, blocks=2))
 
 
 class LinearCritics(nn.Module):

@@ -6,6 +6,7 @@ LOOPS = {
     "on_policy": "rl_training.runtime.loops.on_policy:make",
     "off_policy": "rl_training.runtime.loops.off_policy:make",
     "planning": "rl_training.runtime.loops.planning:make",
+    "world_model": "rl_training.runtime.loops.world_model:make",
     "offline": "rl_training.runtime.loops.offline:make",
     "imitation": "rl_training.runtime.loops.imitation:make",
 }

@@ -23,7 +23,8 @@ from rl_training.types import Metrics, UserError
 class OffPolicyLoop:
     """The loop of DQN, SAC and other off-policy algorithms; it counts environment steps.
 
-    The first `random_steps` actions are uniform. `parts` are further parts with state, which a memory may need.
+    The first `random_steps` actions are uniform. No update is due before the step `earliest`. `parts` are further parts
+    with state, which a memory may need.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class OffPolicyLoop:
         config: OffPolicyLoopConfig,
         *,
         random_steps: int,
+        earliest: int = 0,
         dataset: OfflineDataset | None = None,
         parts: Mapping[str, Part] | None = None,
     ) -> None:
@@ -45,6 +47,7 @@ class OffPolicyLoop:
         self.latest = Latest()
         self.parts: dict[str, Part] = {**memory.parts, "latest": self.latest, **(parts or {})}
         self._random_steps = random_steps
+        self._starts = max(config.learning_starts, earliest)
 
     @property
     def steps(self) -> int:
@@ -76,11 +79,11 @@ class OffPolicyLoop:
         end = self.steps + math.ceil(max(0, total_steps - self.steps) / at_once) * at_once
         if self._due(end) > 0:
             return []
-        return [f"learning_starts={self.config.learning_starts}: this run ends at step {end}, before its first update"]
+        return [f"learning_starts={self._starts}: this run ends at step {end}, before its first update"]
 
     def _due(self, steps: int) -> int:
         """The total number of updates that are due after this many steps."""
-        return int(max(0, steps - self.config.learning_starts) * self.config.updates_per_step)
+        return int(max(0, steps - self._starts) * self.config.updates_per_step)
 
 
 def make_memory(algorithm: ReplayAlgorithm, source: Source, config: OffPolicyLoopConfig) -> ReplayMemory:
