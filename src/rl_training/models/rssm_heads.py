@@ -19,7 +19,7 @@ from rl_training.types import Array, SpaceInfo
 # The deviations of a continuous policy.
 MIN_STD, MAX_STD = 0.1, 1.0
 # Added to what the deviation is made of: before learning it is close to the largest.
-_STD_SHIFT = 2.0
+STD_SHIFT = 2.0
 # A policy starts close to uniform.
 _POLICY_SCALE = 0.01
 
@@ -108,7 +108,7 @@ class PolicyHead(OutputMLP):
         out = super().forward(features)
         if self.info.continuous:
             mean, raw = out.chunk(2, dim=-1)
-            std = (MAX_STD - MIN_STD) * torch.sigmoid(raw + _STD_SHIFT) + MIN_STD
+            std = (MAX_STD - MIN_STD) * torch.sigmoid(raw + STD_SHIFT) + MIN_STD
             return torch.cat([mean.tanh(), std.log()], dim=-1)
         counts = list(self.info.action_counts)
         masks = [None] * len(counts) if mask is None else mask.bool().split_with_sizes(counts, dim=-1)

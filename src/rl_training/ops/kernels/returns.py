@@ -45,3 +45,17 @@ def running_returns_kernel(reward: Array, done: Array, real: Array, gamma: float
             if done[t, b]:
                 running[b] = 0.0
     return returns
+
+
+@jit
+def lambda_return_kernel(reward: Array, value: Array, discount: Array, trace: Array) -> Array:
+    """Returns `[T, B]` of the first T of T + 1 states; see `rl_training.ops.returns.lambda_return`."""
+    steps, envs = value.shape
+    returns = np.empty((steps - 1, envs), value.dtype)
+    following = value[steps - 1].copy()
+    for t in range(steps - 1, 0, -1):
+        for b in range(envs):
+            mixed = value[t, b] + trace[t, b] * (following[b] - value[t, b])
+            following[b] = reward[t, b] + discount[t, b] * mixed
+            returns[t - 1, b] = following[b]
+    return returns

@@ -1,0 +1,210 @@
+"""Explicit forward and backward of normed layers and output MLPs: what the engine of world models is made of.
+
+Results of all rows are kept, so that rows may be computed a few at a time, and the gradients of weights all at once.
+Layers read and write the parameters where they are when they are made, so these must be flat by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from torch import Tensor, nn
+
+from rl_training.models.mlp_engine import Workspace, gradient_of, multiply
+from rl_training.models.rssm_layers import NORM_EPS, NormedLinear, OutputMLP
+from rl_training.ops.kernels import normed as kernels
+from rl_training.types import Array
+
+
+class Stack:
+    """Parameters of one shape as one array `[G, ...]`: a view of a single one, a copy of several."""
+
+    def __init__(self, parameters: Sequence[Tensor], *, trained: bool) -> None:
+        self._values = [parameter.detach().numpy() for parameter in parameters]
+        # Those that are not trained come last.
+        self._gradients = [gradient_of(parameter) for parameter in parameters if trained and parameter.requires_grad]
+        single = len(parameters) == 1
+        self.value: Array = self._values[0][None] if single else np.stack(self._values)
+        self.gradient: Array = self._gradients[0][None] if single and trained else np.zeros_like(self.value)
+        self._copies = not single
+
+    def refresh(self) -> None:
+        """Bring a copy up to date."""
+        if self._copies:
+            np.stack(self._values, out=self.value)
+
+    def write(self) -> None:
+        """Copy the gradients to where they belong."""
+        if self._copies:
+            for own, gradient in zip(self._gradients, self.gradient, strict=False):
+                own[...] = gradient
+
+
+class Norm:
+    """The part of normed layers behind their products: of one layer, or of several of equal width side by side.
+
+    `z` `[rows, G * W]` takes the products, `d` the gradient of the results. `begin` comes before anything else of an
+    update; biases and scales get the sum of what `backward` finds until `write`.
+    """
+
+    def __init__(self, layers: Sequence[tuple[Tensor, nn.RMSNorm]], *, trained: bool) -> None:
+        """Bias and norm of every layer."""
+        self.bias = Stack([bias for bias, _ in layers], trained=trained)
+        self.scale = Stack([norm.weight for _, norm in layers], trained=trained)
+        self.groups, self.width = self.bias.value.shape
+        size = self.groups * self.width
+        self._kept = Workspace((), [size, size, size, self.groups])
+        self._slopes = Workspace((), [size] if trained else [])
+
+    def begin(self, rows: int) -> None:
+        """Make room for so many rows, with the weights of now."""
+        self._kept.resize(rows)
+        self._slopes.resize(rows)
+        self.bias.refresh()
+        self.scale.refresh()
+        self.bias.gradient[...] = self.scale.gradient[...] = 0.0
+
+    @property
+    def z(self) -> Array:
+        return self._kept.arrays[0]
+
+    @property
+    def out(self) -> Array:
+        return self._kept.arrays[2]
+
+    @property
+    def d(self) -> Array:
+        return self._slopes.arrays[0]
+
+    def activate(self, rows: slice) -> Array:
+        """The results of rows whose products are in `z`."""
+        z, gates, out, inverse = (array[rows] for array in self._kept.arrays)
+        kernels.norm_silu(z, self.bias.value, self.scale.value, NORM_EPS, inverse, gates, out)
+        return out
+
+    def backward(self, rows: slice, groups: int | None = None) -> Array:
+        """Turn `d` into the gradient of the products; of the first groups alone, if it is said of how many."""
+        z, gates, _, inverse = (array[rows] for array in self._kept.arrays)
+        d, scale = self.d[rows], self.scale.value[:groups]
+        kernels.norm_silu_backward(
+            z, scale, inverse, gates, d, self.bias.gradient[:groups], self.scale.gradient[:groups]
+        )
+        return d
+
+    def write(self) -> None:
+        """Copy the gradients of biases and scales to where they belong."""
+        self.bias.write()
+        self.scale.write()
+
+
+class NormedLayers(Norm):
+    """One normed layer, or several of equal width on the same inputs, which are one product."""
+
+    def __init__(self, layers: Sequence[NormedLinear], *, trained: bool) -> None:
+        super().__init__([(layer.linear.bias, layer.norm) for layer in layers], trained=trained)
+        self._weight = Stack([layer.linear.weight for layer in layers], trained=trained)
+
+    def begin(self, rows: int) -> None:
+        super().begin(rows)
+        self._weight.refresh()
+
+    @property
+    def weight(self) -> Array:
+        """`[G * W, inputs]`"""
+        return self._weight.value.reshape(self.groups * self.width, -1)
+
+    @property
+    def d_weight(self) -> Array:
+        """The gradient of `weight`."""
+        return self._weight.gradient.reshape(self.groups * self.width, -1)
+
+    def forward(self, x: Array, rows: slice) -> Array:
+        """The results of some rows, whose inputs are `x`."""
+        multiply(x, self.weight.T, self.z[rows])
+        return self.activate(rows)
+
+    def write(self) -> None:
+        super().write()
+        self._weight.write()
+
+
+class HiddenLayers:
+    """Normed layers behind each other."""
+
+    def __init__(self, layers: Iterable[nn.Module], *, trained: bool) -> None:
+        self.layers = [NormedLayers([layer], trained=trained) for layer in layers if isinstance(layer, NormedLinear)]
+
+    def begin(self, rows: int) -> None:
+        """Make room for so many rows, with the weights of now."""
+        for layer in self.layers:
+            layer.begin(rows)
+
+    def forward(self, x: Array, rows: slice) -> Array:
+        """The results of some rows, whose inputs are `x`."""
+        for layer in self.layers:
+            x = layer.forward(x, rows)
+        return x
+
+    @property
+    def d(self) -> Array:
+        """Where the gradient of the results goes, before `backward`."""
+        return self.layers[-1].d
+
+    def backward(self, x: Array, rows: slice) -> None:
+        """Write the gradients of all weights, from some rows with inputs `x`: all that have a gradient."""
+        for k in range(len(self.layers) - 1, -1, -1):
+            layer = self.layers[k]
+            d = layer.backward(rows)
+            multiply(d.T, self.layers[k - 1].out[rows] if k else x, layer.d_weight)
+            layer.write()
+            if k:
+                multiply(d, layer.weight, self.layers[k - 1].d[rows])
+
+    def input_gradient(self, rows: slice, d_x: Array) -> None:
+        """Write the gradient of the inputs of some rows, after `backward`."""
+        multiply(self.layers[0].d[rows], self.layers[0].weight, d_x)
+
+
+class OutputLayers:
+    """An output MLP on rows: all of it, or what is behind its first layer, which is then somebody else's."""
+
+    def __init__(self, mlp: OutputMLP, *, trained: bool, skip: int = 0) -> None:
+        self.hidden = HiddenLayers(list(mlp.torso)[skip:], trained=trained)
+        self.weight, self.bias = mlp.out.weight.detach().numpy(), mlp.out.bias.detach().numpy()
+        self._gradients = (gradient_of(mlp.out.weight), gradient_of(mlp.out.bias)) if trained else None
+        self._products = Workspace((), [len(self.bias)])
+
+    def begin(self, rows: int) -> None:
+        """Make room for so many rows, with the weights of now."""
+        self._products.resize(rows)
+        self.hidden.begin(rows)
+
+    @property
+    def products(self) -> Array:
+        """The outputs `[rows, outputs]` without their bias; who reads them adds it on the way."""
+        return self._products.arrays[0]
+
+    def forward(self, x: Array, rows: slice) -> Array:
+        """The products of some rows, whose inputs are `x`."""
+        multiply(self.hidden.forward(x, rows), self.weight.T, self.products[rows])
+        return self.products[rows]
+
+    def backward(self, x: Array, d: Array, rows: slice, d_x: Array | None) -> None:
+        """Write the gradients of all weights, and of the inputs `x`, given that of the products of some rows."""
+        assert self._gradients is not None
+        layers = self.hidden.layers
+        write_linear(layers[-1].out[rows] if layers else x, d, *self._gradients)
+        if layers:
+            multiply(d, self.weight, self.hidden.d[rows])
+            self.hidden.backward(x, rows)
+            if d_x is not None:
+                self.hidden.input_gradient(rows, d_x)
+        elif d_x is not None:
+            multiply(d, self.weight, d_x)
+
+
+def write_linear(x: Array, d: Array, d_weight: Array, d_bias: Array) -> None:
+    """Write the gradients of a linear layer, from its inputs and the gradient of its outputs."""
+    multiply(d.T, x, d_weight)
+    np.matmul(np.ones((1, len(d)), np.float32), d, out=d_bias[None])
