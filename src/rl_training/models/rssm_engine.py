@@ -112,7 +112,8 @@ class Advance:
         """The first columns of rows `[n, ...]` as blocks `[blocks, n, block]`."""
         columns = rows[:, : self.size.deter]
         shape, (down, along) = (self.size.blocks, len(rows), self.block), columns.strides
-        return np.lib.stride_tricks.as_strided(columns, shape, (self.block * along, down, along))
+        blocks: Array = np.lib.stride_tricks.as_strided(columns, shape, (self.block * along, down, along))
+        return blocks
 
     def _gates(self, rows: slice) -> tuple[Array, Array]:
         gates, squashed = self._kept.arrays
@@ -122,7 +123,8 @@ class Advance:
     def _gate_blocks(self, rows: slice) -> Array:
         """The gates of rows as blocks `[blocks, n, 3 * block]`."""
         gates = self._kept.arrays[0][rows]
-        return gates.reshape(len(gates), self.size.blocks, 3 * self.block).swapaxes(0, 1)
+        blocks: Array = gates.reshape(len(gates), self.size.blocks, 3 * self.block).swapaxes(0, 1)
+        return blocks
 
 
 class Scan:
