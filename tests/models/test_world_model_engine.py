@@ -1,9 +1,8 @@
-"""One update of Dreamer by the engine against the same update by autograd: every gradient, every metric, every state."""
+"""One update of Dreamer by the engine against the same update by autograd: gradients, metrics and states."""
 
 from __future__ import annotations
 
 import copy
-from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,7 @@ from rl_training.algorithms.parts.dreams import AutogradDreamer, Draws, Sequence
 from rl_training.algorithms.parts.dreams_engine import EngineDreamer
 from rl_training.algorithms.parts.observer import Observer
 from rl_training.models.flat import FlatWeights
-from rl_training.models.rssm import WorldSize
 from rl_training.ops.observations import layout, row_bytes
-from rl_training.ops.symexp import SymexpPoints
 from rl_training.types import ObsPart
 from worlds import SPACES, space
 

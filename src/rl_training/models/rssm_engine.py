@@ -110,9 +110,8 @@ class Advance:
 
     def _blocks(self, rows: Array) -> Array:
         """The first columns of rows `[n, ...]` as blocks `[blocks, n, block]`."""
-        columns = rows[:, : self.size.deter]
-        shape, (down, along) = (self.size.blocks, len(rows), self.block), columns.strides
-        blocks: Array = np.lib.stride_tricks.as_strided(columns, shape, (self.block * along, down, along))
+        size = self.size
+        blocks: Array = rows[:, : size.deter].reshape(len(rows), size.blocks, self.block).swapaxes(0, 1)
         return blocks
 
     def _gates(self, rows: slice) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rl_training.ops.distributions import LOG_SQRT_2PI
 from rl_training.ops.kernels import lean
-from rl_training.ops.kernels.scalars import dot, exp32, largest, logistic32, tanh32, total
+from rl_training.ops.kernels.vectors import dot, exp32, largest, logistic32, tanh32, total
 from rl_training.types import Array
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from rl_training.ops.kernels import lean
-from rl_training.ops.kernels.scalars import exp32, logistic32, tanh32
+from rl_training.ops.kernels.vectors import exp32, logistic32, tanh32
 from rl_training.types import Array
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
