@@ -151,6 +151,16 @@ class DreamPolicy:
         kernels.choose(out, bias, self._counts, self.unimix, self.allowed[rows], noise, action, self._columns)
         return self._columns
 
+    def likeliest(self) -> Array:
+        """The likeliest actions of all rows, after `act`."""
+        out = self._layers.products
+        if self.info.continuous:
+            means: Array = out[:, : self.info.action_size].copy()
+            return means
+        # A forbidden choice has the probability 0.
+        factors = np.split(out, np.cumsum(self._counts)[:-1], axis=1)
+        return np.stack([factor.argmax(axis=1) for factor in factors], axis=1)
+
     def learn(self, states: Array, d_log_prob: Array, d_entropy: Array) -> tuple[Array, Array]:
         """Write the gradients; returns the log-probabilities of the actions and the entropies, `[rows]` each."""
         log_prob, entropy = np.empty_like(d_log_prob), np.empty_like(d_log_prob)

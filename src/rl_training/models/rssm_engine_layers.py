@@ -32,7 +32,8 @@ class Stack:
     def refresh(self) -> None:
         """Bring a copy up to date."""
         if self._copies:
-            np.stack(self._values, out=self.value)
+            for own, value in zip(self.value, self._values, strict=True):
+                own[...] = value
 
     def write(self) -> None:
         """Copy the gradients to where they belong."""
@@ -53,7 +54,7 @@ class Norm:
         self.bias = Stack([bias for bias, _ in layers], trained=trained)
         self.scale = Stack([norm.weight for _, norm in layers], trained=trained)
         self.groups, self.width = self.bias.value.shape
-        size = self.groups * self.width
+        self._trained, size = trained, self.groups * self.width
         self._kept = Workspace((), [size, size, size, self.groups])
         self._slopes = Workspace((), [size] if trained else [])
 
@@ -63,7 +64,8 @@ class Norm:
         self._slopes.resize(rows)
         self.bias.refresh()
         self.scale.refresh()
-        self.bias.gradient[...] = self.scale.gradient[...] = 0.0
+        if self._trained:
+            self.bias.gradient[...] = self.scale.gradient[...] = 0.0
 
     @property
     def z(self) -> Array:

@@ -280,7 +280,7 @@ def action_columns(info: SpaceInfo, action: Array) -> Array:
         return scaled.astype(np.float32)
     columns = np.zeros((len(action), info.action_size), np.float32)
     starts = np.cumsum([0, *info.action_counts[:-1]])
-    np.put_along_axis(columns, action.reshape(len(action), -1) + starts, 1.0, axis=1)
+    columns[np.arange(len(action))[:, None], action.reshape(len(action), -1) + starts] = 1.0
     return columns
 
 

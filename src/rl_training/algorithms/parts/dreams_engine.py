@@ -37,10 +37,10 @@ class EngineDreamer(TrainedDreamer):
         super().__init__(network, weights, observer, cfg, loss)
         slow = self.slow.module
         assert isinstance(slow, NumberHead)
-        self._engine = DreamerEngine(network, slow)
+        self.engine = DreamerEngine(network, slow)
 
     def differentiate(self, batch: SequenceBatch, draws: Draws, cfg: Any) -> Outcome:
-        engine, info = self._engine, self.network.world.info
+        engine, info = self.engine, self.network.world.info
         rows = batch.obs.reshape(-1, *batch.obs.shape[2:])
         deter, stoch = engine.observe(
             batch.deter,
@@ -62,7 +62,7 @@ class EngineDreamer(TrainedDreamer):
 
     def _returns(self, said: Said, batch: SequenceBatch, starts: Array, cfg: Any) -> Returns:
         """`behaviour_losses` and `replay_value_loss`: what policy and value learn."""
-        shape = self._engine.shape
+        shape = self.engine.shape
         reward, value, discount = (
             numbers[shape.seen :].reshape(-1, shape.starts) for numbers in (said.reward, said.value, said.goes_on)
         )
