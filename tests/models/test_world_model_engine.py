@@ -64,7 +64,7 @@ def exactly(model: AutogradDreamer, batch: SequenceBatch, draws: Draws, cfg: Any
 def assert_equal_updates(
     engine: EngineDreamer, model: AutogradDreamer, batch: SequenceBatch, draws: Draws, cfg: Any, threads: int = 1
 ) -> None:
-    """Each tensor's gradient is within 1e-5 of its own norm, or of a thousandth of the whole where it is smaller."""
+    """Each tensor's gradient is within 1e-5 of its own norm; metrics and states are equal too."""
     found, state, wanted = exactly(model, batch, draws, cfg)
     engine.learner.parameters.grad.fill_(float("nan"))  # every gradient must be written, none added to
     try:
@@ -76,7 +76,7 @@ def assert_equal_updates(
     for (name, parameter), d in zip(engine.network.named_parameters(), wanted, strict=True):
         assert parameter.grad is not None
         error, size = float((parameter.grad - d).norm()), float(d.norm())
-        assert error <= 1e-5 * max(size, 1e-3 * whole), (name, error, size, whole)
+        assert error <= 1e-5 * size + 1e-9 * whole, (name, error, size, whole)
     np.testing.assert_allclose(outcome.deter, state.deter.detach(), atol=3e-6)
     np.testing.assert_array_equal(outcome.stoch, index_of(state.stoch))
     assert outcome.stoch.dtype == np.uint8
