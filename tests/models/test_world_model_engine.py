@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dreams import cfg_of, draws_for, sequences_for, trained
+from dreams import cfg_of, draws_for, rows_of, sequences_for, trained
 from rl_training.algorithms.dreamer import dreamer_loss
 from rl_training.algorithms.parts.dreams import AutogradDreamer, Draws, SequenceBatch, dream
 from rl_training.algorithms.parts.dreams_engine import EngineDreamer
@@ -17,15 +17,14 @@ from rl_training.algorithms.parts.observer import Observer
 from rl_training.models.flat import FlatWeights
 from rl_training.models.rssm import SIZES, WorldSize, WorldState
 from rl_training.models.rssm_engine_acting import ActingDreamer
-from rl_training.models.rssm_heads import action_columns, sample_action
+from rl_training.models.rssm_heads import action_columns
 from rl_training.models.world_model import DreamerNetwork
 from rl_training.models.world_model_engine import joined_numbers, within_reach
-from rl_training.ops.distributions import action_distribution
 from rl_training.ops.latents import index_of, one_hot
 from rl_training.ops.observations import layout, row_bytes
 from rl_training.ops.symexp import SymexpPoints
 from rl_training.types import ObsPart
-from worlds import SMALL, SPACES, actions_for, network_for, noise_for, space, uniforms
+from worlds import SMALL, SPACES, actions_for, network_for, space, uniforms
 
 PARTS = layout((ObsPart("numbers", (2, 3), "float32"), ObsPart("more", (4,), "float32")))
 KINDS = {name: SPACES[name] for name in SPACES if name.startswith(("vector", "masked"))} | {
@@ -220,56 +219,47 @@ def test_dreams_are_those_of_torch(name: str) -> None:
 # Acting
 
 
+@pytest.mark.parametrize("greedy", [False, True])
 @EVERY_KIND
-def test_acting_equals_torch(name: str) -> None:
+def test_acting_equals_torch(name: str, greedy: bool) -> None:
     info = KINDS[name]
     network = trained(info).network
-    acting, world, distribution = ActingDreamer(network), network.world, action_distribution(info)
+    acting, world = ActingDreamer(network), network.world
     observer = Observer(info, torch.device("cpu"), normalize=False, clip=10.0)
     for rows, seed in ((3, 0), (8, 1), (1, 2)):
         rng = np.random.default_rng(seed)
         deter = rng.normal(size=(rows, SMALL.deter)).astype(np.float32)
         stoch = rng.integers(SMALL.classes + 1, size=(rows, SMALL.stoch)).astype(np.uint8)
-        first, action = rng.random(rows) < 0.4, actions_for(info, rows, seed=seed)
-        stored = sequences_for(trained(info), steps=4, rows=3, seed=seed).obs.reshape(12, -1)[:rows]
-        stored = stored.reshape(rows, *info.obs_shape)
-        uniform, noise = uniforms(rows, SMALL.stoch, seed=seed), noise_for(info, rows, seed=seed)
-        mask = observer.mask(stored)
+        columns, uniform = action_columns(info, actions_for(info, rows, seed=seed)), uniforms(rows, SMALL.stoch)
+        obs = rows_of(info, rows, seed=seed)
+        mask = observer.mask(obs)
         with torch.no_grad():
             before = WorldState(torch.from_numpy(deter), one_hot(torch.from_numpy(stoch), SMALL.classes))
-            tokens = world.encoder(observer.tensors(stored))
-            columns = action_columns(info, action)
-            state, _ = world.rssm.see(before, columns, tokens, torch.from_numpy(first), uniform)
-            params = network.policy(state.features, None if mask is None else torch.from_numpy(mask))
-            wanted = sample_action(info, params, noise)
-        numbers = joined_numbers(info, observer.arrays(stored))
-        ours, index = acting.see(deter, stoch, action.numpy(), numbers, first, uniform.numpy())
-        np.testing.assert_allclose(ours, state.deter, atol=2e-6)
-        np.testing.assert_array_equal(index, index_of(state.stoch))
-        done = acting.act(noise.numpy(), mask)
-        np.testing.assert_allclose(done, wanted, atol=2e-6)
-        assert done.shape == wanted.shape
-        np.testing.assert_allclose(acting.act_greedily(mask), distribution.mode(params.numpy()), atol=2e-6)
+            after = world.rssm.advance(before, columns)
+            posterior = world.rssm.posterior(after, world.encoder(observer.tensors(obs)))
+            latent = one_hot(posterior.argmax(dim=-1), SMALL.classes) if greedy else world.rssm.draw(posterior, uniform)
+            features = WorldState(after, latent).features
+            params = network.policy(features, None if mask is None else torch.from_numpy(mask))
+        numbers = joined_numbers(info, observer.arrays(obs))
+        drawn = None if greedy else uniform.numpy()
+        ours, index, said = acting.follow(numbers, deter, stoch, columns.numpy(), drawn, mask)
+        np.testing.assert_allclose(ours, after, atol=2e-6)
+        np.testing.assert_array_equal(index, index_of(latent))
+        np.testing.assert_allclose(said, params, rtol=2e-6, atol=2e-6)
 
 
 def test_acting_sees_the_weights_of_now() -> None:
     network = trained(KINDS["vector, continuous"]).network
-    acting, still = ActingDreamer(network), np.zeros((1, 2), np.float32)
-    state = (np.zeros((1, SMALL.deter), np.float32), np.zeros((1, SMALL.stoch), np.uint8))
-    given = (
-        *state,
-        still,
-        np.ones((1, 5), np.float32),
-        np.zeros(1, np.bool_),
-        np.full((1, SMALL.stoch), 0.5, np.float32),
-    )
-    acting.see(*given)
-    before = acting.act(still)
+    acting = ActingDreamer(network)
+    deter, stoch = np.zeros((1, SMALL.deter), np.float32), np.zeros((1, SMALL.stoch), np.uint8)
+    given = (np.ones((1, 5), np.float32), deter, stoch, np.zeros((1, 2), np.float32), None)
+    before = acting.follow(*given)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.mul_(0.5)
-    acting.see(*given)
-    assert not np.allclose(acting.act(still), before)
+    after = acting.follow(*given)
+    assert not np.allclose(before[0], after[0])
+    assert not np.allclose(before[2], after[2])
 
 
 # What it can compute

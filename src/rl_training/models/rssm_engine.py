@@ -156,26 +156,46 @@ class Scan:
         `[T * B, stoch]`.
         """
         steps, batch = first.shape
-        self._tokens, self._actions, self._states, self._first = tokens, actions, out, first
-        self._kept.resize(steps * batch)
-        self._norm.begin(steps * batch)
-        self.advance.begin(steps * batch, batch)
-        seen, softmax, before = self._kept.arrays
-        deter, classes = self.size.deter, self.size.classes
-        multiply(tokens, self._weight[:, deter:].T, seen)
-        self.advance.enter_actions(actions, slice(0, steps * batch))
+        self._states, self._first = out, first
+        self.begin(actions, tokens, batch)
+        _, softmax, before = self._kept.arrays
         for t in range(steps):
             rows = slice(t * batch, (t + 1) * batch)
             kernels.keep_rows(state, first[t], before[rows])
             state = out[rows]
-            self.advance.forward(before[rows], rows, state)
-            products = self._norm.z[rows]
-            multiply(state[:, :deter], self._weight[:, :deter].T, products)
-            products += seen[rows]
-            multiply(self._norm.activate(rows), self._out.T, softmax[rows])
-            kernels.softmax_groups(softmax[rows], self._out_bias, classes)
-            kernels.draw_latents(softmax[rows], classes, self.unimix, uniform[t], index[rows], state, deter)
+            self.step(rows, state)
+            self.draw(rows, uniform[t], index[rows], state)
         return softmax
+
+    def begin(self, actions: Array, tokens: Array, together: int) -> None:
+        """Take the actions and the tokens of all rows, of which so many are computed together."""
+        self._tokens, self._actions, many = tokens, actions, len(tokens)
+        self._kept.resize(many)
+        self._norm.begin(many)
+        self.advance.begin(many, together)
+        multiply(tokens, self._weight[:, self.size.deter :].T, self._kept.arrays[0])
+        self.advance.enter_actions(actions, slice(0, many))
+
+    @property
+    def before(self) -> Array:
+        """The states before all rows `[rows, F]`; they are to be written before a `step`."""
+        return self._kept.arrays[2]
+
+    def step(self, rows: slice, after: Array) -> Array:
+        """Write what is remembered after a step to `after` `[n, F]`; returns the posterior's softmax there."""
+        seen, softmax, before = (array[rows] for array in self._kept.arrays)
+        self.advance.forward(before, rows, after)
+        products, deter = self._norm.z[rows], self.size.deter
+        multiply(after[:, :deter], self._weight[:, :deter].T, products)
+        products += seen
+        multiply(self._norm.activate(rows), self._out.T, softmax)
+        kernels.softmax_groups(softmax, self._out_bias, self.size.classes)
+        return softmax
+
+    def draw(self, rows: slice, uniform: Array, index: Array, state: Array) -> None:
+        """Draw latents from the posterior of some rows, into `index` `[n, stoch]` and the states `[n, F]`."""
+        softmax = self._kept.arrays[1][rows]
+        kernels.draw_latents(softmax, self.size.classes, self.unimix, uniform, index, state, self.size.deter)
 
     def backward(self, d_states: Array, d_posterior: Array, d_tokens: Array) -> None:
         """Write the gradients of all weights, and of the tokens.

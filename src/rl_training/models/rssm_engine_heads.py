@@ -15,6 +15,7 @@ from rl_training.models.rssm_engine_layers import NormedLayers, OutputLayers
 from rl_training.models.rssm_heads import MAX_STD, MIN_STD, STD_SHIFT, LegalHead, NumberHead, PolicyHead
 from rl_training.models.rssm_layers import NormedLinear
 from rl_training.models.world_model import DreamerNetwork
+from rl_training.ops.distributions import FORBIDDEN
 from rl_training.ops.kernels import world_heads as kernels
 from rl_training.ops.symexp import SymexpPoints
 from rl_training.types import Array
@@ -151,15 +152,20 @@ class DreamPolicy:
         kernels.choose(out, bias, self._counts, self.unimix, self.allowed[rows], noise, action, self._columns)
         return self._columns
 
-    def likeliest(self) -> Array:
-        """The likeliest actions of all rows, after `act`."""
-        out = self._layers.products
+    def params(self, states: Array, mask: Array | None) -> Array:
+        """`PolicyHead.forward` of rows `[n, F]`: parameters of the action distribution."""
+        rows, size = slice(0, len(states)), self.info.action_size
+        self._layers.begin(len(states))
+        out, bias = self._layers.forward(states, rows), self._layers.bias
         if self.info.continuous:
-            means: Array = out[:, : self.info.action_size].copy()
-            return means
-        # A forbidden choice has the probability 0.
-        factors = np.split(out, np.cumsum(self._counts)[:-1], axis=1)
-        return np.stack([factor.argmax(axis=1) for factor in factors], axis=1)
+            still, action = np.zeros((len(states), size), np.float32), np.empty((len(states), size), np.float32)
+            kernels.act_gaussian(out, bias, STD_SHIFT, MIN_STD, MAX_STD, still, action, action)
+            np.log(out[:, size:], out=out[:, size:])
+        else:
+            allowed = np.ones((len(states), size), np.bool_) if mask is None else mask.astype(np.bool_)
+            kernels.log_choices(out, bias, self._counts, self.unimix, allowed, FORBIDDEN)
+        copied: Array = out.copy()
+        return copied
 
     def learn(self, states: Array, d_log_prob: Array, d_entropy: Array) -> tuple[Array, Array]:
         """Write the gradients; returns the log-probabilities of the actions and the entropies, `[rows]` each."""

@@ -125,6 +125,23 @@ def choose(
 
 
 @lean
+def log_choices(out: Array, bias: Array, counts: Array, unimix: float, allowed: Array, forbidden: float) -> None:
+    """Turn a policy's outputs `[B, sum(counts)]` into log-probabilities, in place: see `choose`.
+
+    What is not allowed becomes `forbidden`.
+    """
+    for b in range(out.shape[0]):
+        row, start = out[b], 0
+        for k in range(counts.size):
+            end = start + counts[k]
+            even = _soften(row, bias, allowed[b], start, end, unimix)
+            for a in range(start, end):
+                mixed = max(_mixed(row[a], unimix, even, allowed[b, a]), _SMALLEST)
+                row[a] = np.float32(math.log(mixed)) if allowed[b, a] else np.float32(forbidden)
+            start = end
+
+
+@lean
 def _soften(row: Array, bias: Array, allowed: Array, start: int, end: int, unimix: float) -> float:
     """Softmax of some outputs over those that are allowed, in place; returns the uniform share of each of these."""
     high, count, whole = np.float32(-np.inf), 0, _ZERO

@@ -152,6 +152,19 @@ def draw_latents(
 
 
 @lean
+def likeliest_latents(probabilities: Array, classes: int, index: Array) -> None:
+    """Write the likeliest class of every group `[B, S * classes]` to `index` `[B, S]`."""
+    for b in range(index.shape[0]):
+        row = probabilities[b]
+        for s in range(index.shape[1]):
+            best = 0
+            for c in range(1, classes):
+                if row[s * classes + c] > row[s * classes + best]:
+                    best = c
+            index[b, s] = best
+
+
+@lean
 def enter_latents(index: Array, classes: int, state: Array, first: int) -> None:
     """Write one-hot rows of `index` `[B, S]` to the columns of `state` from `first` on; `classes` is a row of zeros."""
     for b in range(index.shape[0]):
