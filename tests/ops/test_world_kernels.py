@@ -8,6 +8,7 @@ import torch
 
 from rl_training.models.rssm_engine_heads import symexp_places
 from rl_training.ops.kernels import lean
+from rl_training.ops.kernels.products import product
 from rl_training.ops.kernels.returns import lambda_return_kernel
 from rl_training.ops.kernels.vectors import dot, exp32, largest, logistic32, tanh32, total
 from rl_training.ops.kernels.world_heads import choose, symexp_probabilities, two_hot_losses, two_hot_slopes
@@ -17,6 +18,21 @@ from rl_training.ops.returns import lambda_return
 from rl_training.ops.symexp import SymexpPoints, symexp_loss, symexp_mean
 
 F = np.float32
+
+
+def test_products_of_parts_of_matrices() -> None:
+    rng = np.random.default_rng(0)
+    for rows, inputs, outputs in ((1, 1, 1), (3, 5, 7), (4, 16, 8), (5, 9, 24), (9, 33, 47), (16, 64, 32)):
+        x, w = rng.normal(size=(rows, inputs + 5)).astype(F), rng.normal(size=(inputs + 4, outputs + 3)).astype(F)
+        out = rng.normal(size=(rows, outputs + 6)).astype(F)
+        wanted = x[:, 2 : 2 + inputs].astype(float) @ w[3 : 3 + inputs, 1 : 1 + outputs]
+        for add in (0, 1):
+            before = out.copy()
+            product(x, 2, inputs, w, 3, 1, out, 4, outputs, add)
+            there = out[:, 4 : 4 + outputs]
+            np.testing.assert_allclose(there, wanted + add * before[:, 4 : 4 + outputs], rtol=1e-5, atol=1e-5)
+            there[...] = before[:, 4 : 4 + outputs]
+            np.testing.assert_array_equal(out, before)  # nothing beside it was touched
 
 
 @lean
@@ -72,15 +88,17 @@ def test_returns_are_those_of_torch() -> None:
 @pytest.mark.parametrize("unimix", [0.0, 0.2])
 def test_latents_are_drawn_as_by_torch(unimix: float) -> None:
     rng = np.random.default_rng(0)
-    softmax = rng.random((400, 3, 4)).astype(F) ** 4
+    softmax = 0.05 + rng.random((400, 3, 4), dtype=F)
     softmax[::5, :, 3] = softmax[1::7, :, 0] = 0.0
     softmax /= softmax.sum(axis=-1, keepdims=True)
     uniform = rng.random((400, 3), dtype=F)
-    uniform[::3], uniform[1::3] = 0.0, np.nextafter(F(1.0), F(0.0))
+    # The ends of the interval, and a number that rounding has moved out of it.
+    uniform[::4], uniform[1::4], uniform[2::4] = 0.0, np.nextafter(F(1.0), F(0.0)), 1.0
     index, state = np.empty((400, 3), np.uint8), np.full((400, 2 + 12), 7.0, F)
     draw_latents(softmax.reshape(400, 12), 4, unimix, uniform, index, state, 2)
     mixed = torch.from_numpy((1.0 - unimix) * softmax + unimix / 4).double().log()
-    np.testing.assert_array_equal(index, sample_index(mixed, torch.from_numpy(uniform).double()))
+    inside = uniform < 1.0
+    np.testing.assert_array_equal(index[inside], sample_index(mixed, torch.from_numpy(uniform).double())[inside])
     np.testing.assert_array_equal(state[:, 2:].reshape(400, 3, 4), np.eye(4)[index])
     assert (state[:, :2] == 7.0).all()
     if unimix == 0.0:  # what is impossible is never drawn, neither first nor last

@@ -49,14 +49,14 @@ class ActingDreamer:
         after, index = self._after.arrays[0], np.empty((rows.stop, size.stoch), np.uint8)
         tokens = self._encoder.forward(numbers, rows)
         scaled = columns / np.maximum(np.abs(columns), np.float32(1.0))
-        self._scan.begin(scaled, tokens, rows.stop)
+        self._scan.begin(scaled, tokens)
         before = self._scan.before
         before[:, : size.deter] = deter
         kernels.enter_latents(stoch, size.classes, before, size.deter)
-        softmax = self._scan.step(rows, after)
+        softmax = self._scan.see(after)
         if uniform is None:
             kernels.likeliest_latents(softmax, size.classes, index)
             kernels.enter_latents(index, size.classes, after, size.deter)
         else:
-            self._scan.draw(rows, uniform, index, after)
+            self._scan.draw(uniform, index, after)
         return after[:, : size.deter].copy(), index, self._policy.params(after, mask)

@@ -79,6 +79,21 @@ class Norm:
     def d(self) -> Array:
         return self._slopes.arrays[0]
 
+    @property
+    def kept(self) -> tuple[Array, ...]:
+        """What is kept of all rows, as kernels take it: products, gates, results, what rows were multiplied by."""
+        return tuple(self._kept.arrays)
+
+    @property
+    def weights(self) -> tuple[Array, Array, float]:
+        """Bias, scale, and what keeps norms above 0, as kernels take them."""
+        return self.bias.value, self.scale.value, NORM_EPS
+
+    @property
+    def slopes(self) -> tuple[Array, Array, Array]:
+        """The gradients of results, bias and scale, as kernels take them."""
+        return self.d, self.bias.gradient, self.scale.gradient
+
     def activate(self, rows: slice) -> Array:
         """The results of rows whose products are in `z`."""
         z, gates, out, inverse = (array[rows] for array in self._kept.arrays)

@@ -183,12 +183,3 @@ def add_columns(out: Array, x: Array, y: Array, first: int) -> None:
         row, one, other = out[b], x[b, first : first + out.shape[1]], y[b, first : first + out.shape[1]]
         for i in range(row.size):
             row[i] += one[i] + other[i]
-
-
-@lean
-def add_to_columns(out: Array, x: Array, y: Array) -> None:
-    """Add `x` and `y` `[B, W]` to the first columns of `out`."""
-    for b in range(out.shape[0]):
-        row, one, other = out[b, : x.shape[1]], x[b], y[b]
-        for i in range(row.size):
-            row[i] += one[i] + other[i]

@@ -1,0 +1,133 @@
+"""Products of matrices inside of kernels: for steps that hang on each other, with few rows each.
+
+A call of BLAS for every product would take as long as the product itself. As in `dense.py`, the innermost part is
+written as vector instructions, so that sums stay in registers; but weights are read where they are, row after row.
+
+Every sum adds its products in the order of the inputs: a row's result does not depend on the other rows, to the bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from rl_training.ops.kernels import lean
+from rl_training.types import Array
+
+_LANES = 8
+_FLOATS = ir.VectorType(ir.FloatType(), _LANES)
+_FLOAT_BYTES = 4
+
+
+def _number(value: int) -> ir.Constant:
+    return ir.Constant(ir.IntType(64), value)
+
+
+def _vector(builder: Any, pointer: Any, offset: Any) -> Any:
+    return builder.bitcast(builder.gep(pointer, [offset]), _FLOATS.as_pointer())
+
+
+def _repeat(builder: Any, number: Any) -> Any:
+    """One number, eight times."""
+    nothing, indices = ir.Constant(_FLOATS, ir.Undefined), ir.VectorType(ir.IntType(32), _LANES)
+    one = builder.insert_element(nothing, number, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(one, nothing, ir.Constant(indices, None))
+
+
+def _build(builder: Any, rows: int, vectors: int, x: Any, w: Any, out: Any, apart: list[Any], rest: list[Any]) -> None:
+    """The instructions of a tile: pointers to its first numbers, how far their rows are apart, inputs, and `add`."""
+    (from_row, down, to_row), (inputs, add) = apart, rest
+    fused = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(_FLOATS, [_FLOATS] * 3), "llvm.fmuladd.v8f32"
+    )
+    places = [
+        [
+            _vector(builder, out, builder.add(builder.mul(to_row, _number(r)), _number(_LANES * v)))
+            for v in range(vectors)
+        ]
+        for r in range(rows)
+    ]
+    zero, keeps = ir.Constant(_FLOATS, [0.0] * _LANES), builder.icmp_signed("!=", add, _number(0))
+    sums = [[cgutils.alloca_once(builder, _FLOATS) for _ in range(vectors)] for _ in range(rows)]
+    for r in range(rows):
+        for v in range(vectors):
+            there = builder.load(places[r][v], align=_FLOAT_BYTES)
+            builder.store(builder.select(keeps, there, zero), sums[r][v])
+    sources = [builder.gep(x, [builder.mul(from_row, _number(r))]) for r in range(rows)]
+    with cgutils.for_range(builder, inputs) as loop:
+        start = builder.mul(loop.index, down)
+        loaded = [
+            builder.load(_vector(builder, w, builder.add(start, _number(_LANES * v))), align=_FLOAT_BYTES)
+            for v in range(vectors)
+        ]
+        for r in range(rows):
+            number = _repeat(builder, builder.load(builder.gep(sources[r], [loop.index])))
+            for v in range(vectors):
+                builder.store(builder.call(fused, [number, loaded[v], builder.load(sums[r][v])]), sums[r][v])
+    for r in range(rows):
+        for v in range(vectors):
+            builder.store(builder.load(sums[r][v]), places[r][v], align=_FLOAT_BYTES)
+
+
+def _tile(rows: int, vectors: int) -> Any:
+    """A function for kernels: the product of so many rows, for so many vectors of columns. Nothing is checked."""
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def tile(
+        _: Any, x: Any, i: Any, j: Any, w: Any, k: Any, m: Any, out: Any, p: Any, q: Any, inputs: Any, add: Any
+    ) -> Any:
+        whole = types.int64
+        signature = types.void(x, whole, whole, w, whole, whole, out, whole, whole, whole, whole)
+
+        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            def place(array: int) -> tuple[Any, Any]:
+                """The first number of a matrix at a row and a column, and how far rows are apart."""
+                made = context.make_array(signature.args[array])(context, builder, given[array])
+                apart = builder.sdiv(builder.extract_value(made.strides, 0), _number(_FLOAT_BYTES))
+                offset = builder.add(builder.mul(given[array + 1], apart), given[array + 2])
+                return builder.gep(made.data, [offset]), apart
+
+            (x_at, from_row), (w_at, down), (out_at, to_row) = place(0), place(3), place(6)
+            _build(builder, rows, vectors, x_at, w_at, out_at, [from_row, down, to_row], [given[9], given[10]])
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return tile
+
+
+_four_wide, _four_slim, _one_wide, _one_slim = _tile(4, 2), _tile(4, 1), _tile(1, 2), _tile(1, 1)
+
+
+@lean
+def product(
+    x: Array, left: int, inputs: int, w: Array, top: int, side: int, out: Array, to: int, outputs: int, add: int
+) -> None:
+    """`out[:, to:to + outputs] = x[:, left:left + inputs] @ w[top:top + inputs, side:side + outputs]`, or `+=`.
+
+    Columns of all three must be next to each other in memory.
+    """
+    rows, wide = x.shape[0], outputs // 16 * 16
+    slim = wide + (outputs - wide) // 8 * 8
+    fours = rows // 4 * 4
+    for o in range(0, wide, 16):
+        for r in range(0, fours, 4):
+            _four_wide(x, r, left, w, top, side + o, out, r, to + o, inputs, add)
+        for r in range(fours, rows):
+            _one_wide(x, r, left, w, top, side + o, out, r, to + o, inputs, add)
+    for o in range(wide, slim, 8):
+        for r in range(0, fours, 4):
+            _four_slim(x, r, left, w, top, side + o, out, r, to + o, inputs, add)
+        for r in range(fours, rows):
+            _one_slim(x, r, left, w, top, side + o, out, r, to + o, inputs, add)
+    for r in range(rows if slim < outputs else 0):
+        for o in range(slim, outputs):
+            total = out[r, to + o] if add else np.float32(0.0)
+            for i in range(inputs):
+                total += x[r, left + i] * w[top + i, side + o]
+            out[r, to + o] = total
