@@ -12,19 +12,20 @@ import torch
 from dreams import cfg_of, draws_for, rows_of, sequences_for, trained
 from rl_training.algorithms.dreamer import dreamer_loss
 from rl_training.algorithms.parts.dreams import AutogradDreamer, Draws, SequenceBatch, dream
-from rl_training.algorithms.parts.dreams_engine import EngineDreamer
+from rl_training.algorithms.parts.dreams_engine import EngineDreamer, EngineFollowing, dreamer_form
 from rl_training.algorithms.parts.observer import Observer
 from rl_training.models.flat import FlatWeights
 from rl_training.models.rssm import SIZES, WorldSize, WorldState
 from rl_training.models.rssm_engine_acting import ActingDreamer
-from rl_training.models.rssm_heads import action_columns
+from rl_training.models.rssm_heads import ContinueHead, NumberHead, PolicyHead, action_columns
+from rl_training.models.rssm_layers import OutputMLP
 from rl_training.models.world_model import DreamerNetwork
-from rl_training.models.world_model_engine import joined_numbers, within_reach
+from rl_training.models.world_model_engine import within_reach
 from rl_training.ops.latents import index_of, one_hot
 from rl_training.ops.observations import layout, row_bytes
 from rl_training.ops.symexp import SymexpPoints
-from rl_training.types import ObsPart
-from worlds import SMALL, SPACES, actions_for, network_for, space, uniforms
+from rl_training.types import ObsPart, UserError
+from worlds import SMALL, SPACES, actions_for, loud, network_for, space, uniforms
 
 PARTS = layout((ObsPart("numbers", (2, 3), "float32"), ObsPart("more", (4,), "float32")))
 KINDS = {name: SPACES[name] for name in SPACES if name.startswith(("vector", "masked"))} | {
@@ -224,8 +225,8 @@ def test_dreams_are_those_of_torch(name: str) -> None:
 def test_acting_equals_torch(name: str, greedy: bool) -> None:
     info = KINDS[name]
     network = trained(info).network
-    acting, world = ActingDreamer(network), network.world
     observer = Observer(info, torch.device("cpu"), normalize=False, clip=10.0)
+    follow, world = EngineFollowing(network, observer), network.world
     for rows, seed in ((3, 0), (8, 1), (1, 2)):
         rng = np.random.default_rng(seed)
         deter = rng.normal(size=(rows, SMALL.deter)).astype(np.float32)
@@ -240,9 +241,8 @@ def test_acting_equals_torch(name: str, greedy: bool) -> None:
             latent = one_hot(posterior.argmax(dim=-1), SMALL.classes) if greedy else world.rssm.draw(posterior, uniform)
             features = WorldState(after, latent).features
             params = network.policy(features, None if mask is None else torch.from_numpy(mask))
-        numbers = joined_numbers(info, observer.arrays(obs))
         drawn = None if greedy else uniform.numpy()
-        ours, index, said = acting.follow(numbers, deter, stoch, columns.numpy(), drawn, mask)
+        ours, index, said = follow(obs, deter, stoch, columns.numpy(), drawn)
         np.testing.assert_allclose(ours, after, atol=2e-6)
         np.testing.assert_array_equal(index, index_of(latent))
         np.testing.assert_allclose(said, params, rtol=2e-6, atol=2e-6)
@@ -271,8 +271,53 @@ def test_what_is_within_reach() -> None:
     assert not within_reach(network_for(SPACES["dict"]))
     assert not within_reach(network_for(SPACES["vector"], support=None))
     assert not within_reach(network_for(SPACES["vector"]).double())
+    assert not within_reach(torch.nn.Linear(2, 2))
 
+
+def test_networks_with_parts_of_their_own_are_not() -> None:
     class Own(DreamerNetwork):
         pass
 
-    assert not within_reach(Own(SPACES["vector"], SMALL))
+    class Head(PolicyHead):
+        pass
+
+    info = SPACES["vector"]
+    assert not within_reach(Own(info, SMALL))
+    other = network_for(info)
+    other.policy = Head(info, SMALL.features, 1, SMALL.units, unimix=0.01)
+    assert not within_reach(other)
+    deeper = network_for(info)
+    deeper.world.rssm.posterior_head = OutputMLP(
+        SMALL.deter + SMALL.units, 2, SMALL.hidden, SMALL.stoch * SMALL.classes
+    )
+    assert not within_reach(deeper)
+    wider = network_for(info)
+    wider.world.reward = NumberHead(SMALL.features, 1, SMALL.units + 1, wider.value.support)
+    assert not within_reach(wider)
+
+
+def test_policies_that_learn_through_the_model_are_left_to_autograd() -> None:
+    network = network_for(SPACES["vector"])
+    assert dreamer_form(network, cfg_of()) == "mlp"
+    assert dreamer_form(network, cfg_of(actor_gradient="pathwise")) == "autograd"
+    assert dreamer_form(network_for(SPACES["image"]), cfg_of()) == "autograd"
+
+
+def test_depths_of_heads_may_be_others() -> None:
+    model = trained(KINDS["vector"])
+    model.network.policy = PolicyHead(KINDS["vector"], SMALL.features, 1, SMALL.units, unimix=0.01)
+    model.network.world.reward = NumberHead(SMALL.features, 3, SMALL.units, model.network.value.support)
+    model.network.world.continues = ContinueHead(SMALL.features, 2, SMALL.units)
+    loud(model.network, 0.3)
+    assert within_reach(model.network)
+    assert_equal_updates(engine_of(model), model, sequences_for(model), draws_for(model), cfg_of(free_nats=0.1))
+
+
+def test_weights_that_are_no_numbers_reach_the_gradients() -> None:
+    model = trained(KINDS["vector, continuous"])
+    engine = engine_of(model)
+    with torch.no_grad():
+        engine.network.world.rssm.core.gates.weight[0, 0, 0] = float("nan")
+    engine.differentiate(sequences_for(model), draws_for(model), cfg_of())
+    with pytest.raises(UserError, match="diverged"):
+        engine.descend(cfg_of())

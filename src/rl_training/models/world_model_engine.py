@@ -16,11 +16,13 @@ import torch
 from torch import nn
 
 from rl_training.models.mlp_engine import Workspace
+from rl_training.models.rssm import RSSM
 from rl_training.models.rssm_engine import Imagination, Scan
 from rl_training.models.rssm_engine_heads import DreamPolicy, Goals, LegalRows, Said, StateHeads
 from rl_training.models.rssm_engine_layers import HiddenLayers, OutputLayers
-from rl_training.models.rssm_heads import NumberHead
-from rl_training.models.rssm_observations import obs_parts
+from rl_training.models.rssm_heads import ContinueHead, LegalHead, NumberHead, PolicyHead
+from rl_training.models.rssm_layers import BlockGRU, BlockLinear, NormedLinear, NormedMLP, OutputMLP
+from rl_training.models.rssm_observations import ObservationDecoder, ObservationEncoder, obs_parts
 from rl_training.models.world_model import DreamerNetwork, WorldModel
 from rl_training.ops.kernels import world_heads, world_states
 from rl_training.types import Array, SpaceInfo
@@ -215,7 +217,8 @@ class DreamerEngine:
         self._heads.begin(shape.rows)
         before, index = np.empty((shape.batch, size.features), np.float32), np.empty((seen, size.stoch), np.uint8)
         before[:, : size.deter] = deter
-        world_states.enter_latents(stoch, size.classes, before, size.deter)
+        first = np.ascontiguousarray(first, np.bool_)
+        world_states.enter_latents(np.ascontiguousarray(stoch), size.classes, before, size.deter)
         actions = action_columns(self.info, previous_action.reshape(seen, *previous_action.shape[2:]))
         actions[first.reshape(-1)] = 0.0
         self._world.observe(before, actions, numbers, first, uniform, self.states[:seen], index)
@@ -284,11 +287,36 @@ def action_columns(info: SpaceInfo, action: Array) -> Array:
     return columns
 
 
+# The classes that a network may be made of; lists of modules have nothing to compute.
+_KNOWN = {
+    DreamerNetwork,
+    WorldModel,
+    RSSM,
+    BlockGRU,
+    BlockLinear,
+    ObservationEncoder,
+    ObservationDecoder,
+    NumberHead,
+    ContinueHead,
+    LegalHead,
+    PolicyHead,
+    OutputMLP,
+    NormedMLP,
+    NormedLinear,
+    nn.Linear,
+    nn.RMSNorm,
+    nn.ModuleList,
+}
+
+
 def within_reach(network: nn.Module) -> bool:
-    """Whether the engine can compute a network: vectors, symexp heads, float32 weights on a CPU."""
-    if type(network) is not DreamerNetwork:
+    """Whether the engine can compute a network: the default one for vectors, with float32 weights on a CPU."""
+    if not isinstance(network, DreamerNetwork) or any(type(part) not in _KNOWN for part in network.modules()):
         return False
-    heads = (network.value, network.world.reward)
-    plain = all(type(head) is NumberHead for head in heads)
-    vectors = all(part.kind == "vector" for part in obs_parts(network.world.info))
-    return plain and vectors and all(p.device.type == "cpu" and p.dtype == torch.float32 for p in network.parameters())
+    world = network.world
+    heads = (network.value, world.reward, world.continues)
+    widths = {layer.linear.out_features for head in heads for layer in head.torso if isinstance(layer, NormedLinear)}
+    # First layers are one product, and the posterior has a single one.
+    fits = len(widths) == 1 and all(len(head.torso) for head in heads) and len(world.rssm.posterior_head.torso) == 1
+    floats = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in network.parameters())
+    return fits and floats and all(part.kind == "vector" for part in obs_parts(world.info))

@@ -8,14 +8,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import nn
 
+from rl_training.algorithms.off_policy import Engine
 from rl_training.algorithms.parts.dreams import Draws, Loss, Outcome, SequenceBatch, TrainedDreamer
 from rl_training.algorithms.parts.observer import Observer
 from rl_training.models.flat import FlatWeights
+from rl_training.models.rssm_engine_acting import ActingDreamer
 from rl_training.models.rssm_engine_heads import Goals, Said
 from rl_training.models.rssm_heads import NumberHead
 from rl_training.models.world_model import DreamerNetwork
-from rl_training.models.world_model_engine import DreamerEngine, Learned, Lesson, Shape, joined_numbers
+from rl_training.models.world_model_engine import DreamerEngine, Learned, Lesson, Shape, joined_numbers, within_reach
 from rl_training.ops.kernels.returns import lambda_return_kernel
 from rl_training.types import Array, Metrics
 
@@ -47,7 +50,7 @@ class EngineDreamer(TrainedDreamer):
             batch.stoch,
             batch.previous_action,
             joined_numbers(info, self.observer.arrays(rows)),
-            batch.first.astype(np.bool_, copy=False),
+            batch.first,
             draws.posterior,
             dreams=draws.action.shape[:2],
         )
@@ -75,12 +78,31 @@ class EngineDreamer(TrainedDreamer):
         bootstrap[starts] = dreamt[0]
         stays = (~batch.last.astype(np.bool_)).astype(np.float32)
         real = lambda_return_kernel(
-            batch.reward.astype(np.float32, copy=False),
+            np.ascontiguousarray(batch.reward, np.float32),
             bootstrap.reshape(batch.reward.shape),
             _goes_on(batch, cfg),
             np.float32(cfg.return_lambda) * stays,
         )
         return Returns(dreamt, weight, advantage, real, stays[:-1])
+
+
+class EngineFollowing:
+    """How a policy follows states, by the engine: for networks within its reach."""
+
+    def __init__(self, network: DreamerNetwork, observer: Observer) -> None:
+        self._info, self._observer, self._acting = network.world.info, observer, ActingDreamer(network)
+
+    def __call__(
+        self, rows: Array, deter: Array, stoch: Array, action: Array, uniform: Array | None
+    ) -> tuple[Array, Array, Array]:
+        """The state after (scaled) observations `[B, ...]`, and the policy's parameters `[B, P]` there."""
+        numbers = joined_numbers(self._info, self._observer.arrays(rows))
+        return self._acting.follow(numbers, deter, stoch, action, uniform, self._observer.mask(rows))
+
+
+def dreamer_form(network: nn.Module, cfg: Any) -> Engine:
+    """Which form can compute an update: the engine knows default networks for vectors, and learning by likelihoods."""
+    return "mlp" if within_reach(network) and cfg.actor_gradient == "reinforce" else "autograd"
 
 
 def _goes_on(batch: SequenceBatch, cfg: Any) -> Array:
