@@ -14,7 +14,6 @@ from rl_training.algorithms.base import AlgorithmSpec, Context
 from rl_training.algorithms.off_policy import ReplayAlgorithm
 from rl_training.algorithms.parts.dreaming_policy import DreamerPolicy
 from rl_training.algorithms.parts.dreams import (
-    DREAMERS,
     Draws,
     Dream,
     Noise,
@@ -23,6 +22,7 @@ from rl_training.algorithms.parts.dreams import (
     dream,
     frozen,
 )
+from rl_training.algorithms.parts.dreams_engine import DREAMERS
 from rl_training.algorithms.world import DreamerConfig, WorldLoopConfig, WorldModelConfig
 from rl_training.data.batches import Windows
 from rl_training.data.memory import Memory

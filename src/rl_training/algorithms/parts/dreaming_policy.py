@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import PolicyContext
 from rl_training.algorithms.off_policy import Engine, TrainedPolicy
+from rl_training.algorithms.parts.dreams_engine import EngineFollowing, dreamer_form
 from rl_training.algorithms.parts.observer import Observer
 from rl_training.algorithms.world import WorldModelConfig
 from rl_training.models.rssm import WorldState
@@ -70,11 +71,13 @@ class DreamerPolicy(TrainedPolicy):
 
     def __init__(self, context: PolicyContext) -> None:
         network = dreamer_network(context).to(context.device)
-        engine: Engine = "autograd"
+        engine: Engine = dreamer_form(network, context.config) if context.engine == "auto" else "autograd"
         super().__init__(context, network, engine)
         self.size = network.world.rssm.size
         self.distribution = action_distribution(context.info)
-        self.follow: Following = TorchFollowing(network, self.observer)
+        # The engine reads the weights where they are now, in the flat buffer.
+        following = EngineFollowing if engine == "mlp" else TorchFollowing
+        self.follow: Following = following(network, self.observer)
 
     def records(self, info: SpaceInfo) -> Records:
         return {"deter": ArrayKind((self.size.deter,), "float32"), "stoch": ArrayKind((self.size.stoch,), "uint8")}

@@ -1,7 +1,7 @@
 """A world model that is trained on windows of experience, with the policy and the value that learn from its dreams.
 
-The form of the computation is chosen once, when the algorithm is built: `DREAMERS` has the class of each. Every form
-takes the same batch and the same random numbers, and leaves the gradient of the same loss in the flat buffer.
+The form of the computation is chosen once, when the algorithm is built: `dreams_engine.DREAMERS` has the class of each.
+Every form takes the same batch and random numbers, and leaves the gradient of the same loss in the flat buffer.
 """
 
 from __future__ import annotations
@@ -207,9 +207,3 @@ class AutogradDreamer(TrainedDreamer):
 
 def _named(obs: Observations) -> Mapping[str, Tensor]:
     return obs if isinstance(obs, Mapping) else {"": obs}
-
-
-# The class of each form.
-DREAMERS: dict[str, Callable[[DreamerNetwork, FlatWeights, Observer, Any, Loss], TrainedDreamer]] = {
-    "autograd": AutogradDreamer,
-}

@@ -5,13 +5,21 @@ A test checks that both forms find the same gradients and the same metrics.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from torch import nn
 
 from rl_training.algorithms.off_policy import Engine
-from rl_training.algorithms.parts.dreams import Draws, Loss, Outcome, SequenceBatch, TrainedDreamer
+from rl_training.algorithms.parts.dreams import (
+    AutogradDreamer,
+    Draws,
+    Loss,
+    Outcome,
+    SequenceBatch,
+    TrainedDreamer,
+)
 from rl_training.algorithms.parts.observer import Observer
 from rl_training.models.flat import FlatWeights
 from rl_training.models.rssm_engine_acting import ActingDreamer
@@ -176,3 +184,10 @@ def _figures(shape: Shape, said: Said, returns: Returns, learned: Learned) -> Me
         "imagined_return": float(returns.dreamt[0].mean()),
         "value": float(said.value[shape.seen :].mean()),
     }
+
+
+# The class of each form.
+DREAMERS: dict[Engine, Callable[[DreamerNetwork, FlatWeights, Observer, Any, Loss], TrainedDreamer]] = {
+    "autograd": AutogradDreamer,
+    "mlp": EngineDreamer,
+}
