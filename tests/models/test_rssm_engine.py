@@ -48,7 +48,7 @@ def test_a_scan_and_its_gradients_equal_autograd(name: str, unimix: float) -> No
     rssm = made(size, unimix)
     exact = copy.deepcopy(rssm).double()
     flat = FlatParameters(rssm.parameters())
-    scan = Scan(rssm, trained=True)
+    scan = Scan(rssm)
     rng = np.random.default_rng(0)
     tokens = rng.normal(size=(steps, batch, TOKENS)).astype(np.float32)
     actions = rng.normal(size=(steps, batch, ACTIONS)).astype(np.float32) * 2.0

@@ -8,7 +8,7 @@ import torch
 
 from rl_training.models.rssm_engine_heads import symexp_places
 from rl_training.ops.kernels import lean
-from rl_training.ops.kernels.products import product
+from rl_training.ops.kernels.products import pack, panels_for, product
 from rl_training.ops.kernels.returns import lambda_return_kernel
 from rl_training.ops.kernels.vectors import dot, exp32, largest, logistic32, tanh32, total
 from rl_training.ops.kernels.world_heads import choose, symexp_probabilities, two_hot_losses, two_hot_slopes
@@ -23,12 +23,13 @@ F = np.float32
 def test_products_of_parts_of_matrices() -> None:
     rng = np.random.default_rng(0)
     for rows, inputs, outputs in ((1, 1, 1), (3, 5, 7), (4, 16, 8), (5, 9, 24), (9, 33, 47), (16, 64, 32)):
-        x, w = rng.normal(size=(rows, inputs + 5)).astype(F), rng.normal(size=(inputs + 4, outputs + 3)).astype(F)
-        out = rng.normal(size=(rows, outputs + 6)).astype(F)
-        wanted = x[:, 2 : 2 + inputs].astype(float) @ w[3 : 3 + inputs, 1 : 1 + outputs]
+        x, w = rng.normal(size=(rows, inputs + 5)).astype(F), rng.normal(size=(inputs + 4, outputs)).astype(F)
+        out, panels = rng.normal(size=(rows, outputs + 6)).astype(F), panels_for(inputs + 4, outputs)
+        pack(w, panels)
+        wanted = x[:, 2 : 2 + inputs].astype(float) @ w[3 : 3 + inputs]
         for add in (0, 1):
             before = out.copy()
-            product(x, 2, inputs, w, 3, 1, out, 4, outputs, add)
+            product(x, 2, inputs, panels, 3, out, 4, outputs, add)
             there = out[:, 4 : 4 + outputs]
             np.testing.assert_allclose(there, wanted + add * before[:, 4 : 4 + outputs], rtol=1e-5, atol=1e-5)
             there[...] = before[:, 4 : 4 + outputs]

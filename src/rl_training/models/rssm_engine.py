@@ -15,6 +15,7 @@ from rl_training.models.rssm_engine_layers import Norm, OutputLayers, write_line
 from rl_training.models.rssm_layers import UPDATE_BIAS, NormedLinear
 from rl_training.ops.kernels import world_states as kernels
 from rl_training.ops.kernels import world_steps as steps
+from rl_training.ops.kernels.products import pack, panels_for
 from rl_training.types import Array
 
 
@@ -37,25 +38,34 @@ class Advance:
             self._d_gate_bias = gradient_of(core.gates.bias)
         # Of every row: gates, and tanh of the candidate.
         self._kept = Workspace((), [3 * size.deter, size.deter])
-        shapes = [(size.deter, size.hidden), (self._latent, size.hidden), (3 * size.hidden, size.deter)]
-        shapes += [(size.deter, self.block), (size.deter, 3 * self.block)]
-        self._turned = [np.empty(shape, np.float32) for shape in shapes]
-
-    @property
-    def _latent(self) -> int:
-        return self.size.stoch * self.size.classes
+        self._packed = [panels_for(*matrix.shape) for matrix in self._matrices()]
+        self._packed_back = [panels_for(*matrix.shape) for matrix in self._matrices_back()] if trained else []
 
     def begin(self, rows: int) -> None:
         """Make room for so many rows, with the weights of now."""
         self.entry.begin(rows)
         self.hidden.begin(rows)
         self._kept.resize(rows)
-        blocks, block = self.size.blocks, self.block
-        from_deter, from_stoch, shared, own, gate = self._turned
-        from_deter[...], from_stoch[...] = self._entries[0].T, self._entries[1].T
-        shared[...] = self._mixed.reshape(self.size.deter, -1)[:, block:].T
-        own.reshape(blocks, block, block)[...] = self._mixed[:, :, :block].swapaxes(1, 2)
-        gate.reshape(blocks, block, 3 * block)[...] = self._gate.swapaxes(1, 2)
+        for matrix, panels in zip(self._matrices(), self._packed, strict=True):
+            pack(matrix, panels)
+
+    def begin_backward(self) -> None:
+        """Make the weights of now ready for gradients."""
+        for matrix, panels in zip(self._matrices_back(), self._packed_back, strict=True):
+            pack(matrix, panels)
+
+    def _matrices(self) -> list[Array]:
+        """Weights `[inputs, outputs]`: of deter, of stoch, of what all blocks see, of themselves, of gates."""
+        deter, block, mixed = self.size.deter, self.block, self._mixed
+        shared, own = mixed.reshape(deter, -1)[:, block:], mixed[:, :, :block].swapaxes(1, 2).reshape(deter, block)
+        gate = self._gate.swapaxes(1, 2).reshape(deter, 3 * block)
+        return [self._entries[0].T, self._entries[1].T, shared.T, own, gate]
+
+    def _matrices_back(self) -> list[Array]:
+        """The same `[outputs, inputs]`, blocks below each other."""
+        deter, block = self.size.deter, self.block
+        mixed = self._mixed.reshape(deter, -1)
+        return [*self._entries[:2], mixed[:, block:], mixed[:, :block], self._gate.reshape(3 * deter, block)]
 
     def enter_actions(self, columns: Array, rows: slice) -> None:
         """Take the actions `[n, action_size]` of some rows, scaled; before `forward`."""
@@ -71,14 +81,13 @@ class Advance:
 
     @property
     def weights(self) -> steps.Arrays:
-        """Weights `[inputs, outputs]`, as kernels take them."""
-        return *self._turned, self._gate_bias.reshape(self.size.blocks, 3, self.block)
+        """The weights of `forward`, as kernels take them."""
+        return *self._packed, self._gate_bias.reshape(self.size.blocks, 3, self.block)
 
     @property
     def weights_back(self) -> steps.Arrays:
-        """Weights `[outputs, inputs]`, as kernels take them."""
-        deter = self.size.deter
-        return *self._entries[:2], self._mixed.reshape(deter, -1), self._gate.reshape(3 * deter, self.block)
+        """The weights of gradients, as kernels take them."""
+        return tuple(self._packed_back)
 
     def forward(self, before: Array, after: Array) -> None:
         """Write `deter` to the first columns of `after`, from states `before`, both `[rows, F]`."""
@@ -117,17 +126,18 @@ class Advance:
 class Scan:
     """`RSSM.observe`, and its gradient: the states of a sequence of observations."""
 
-    def __init__(self, rssm: RSSM, *, trained: bool) -> None:
+    def __init__(self, rssm: RSSM) -> None:
         self.size, self.unimix = rssm.size, rssm.unimix
-        self.advance = Advance(rssm, trained=trained)
+        self.advance = Advance(rssm, trained=True)
         layer, out = rssm.posterior_head.torso[0], rssm.posterior_head.out
         assert isinstance(layer, NormedLinear)
-        self._norm = Norm([(layer.linear.bias, layer.norm)], trained=trained)
+        self._norm = Norm([(layer.linear.bias, layer.norm)], trained=True)
         parameters = (layer.linear.weight, out.weight, out.bias)
         self._weight, self._out, self._out_bias = (weight.detach().numpy() for weight in parameters)
-        self._gradients = [gradient_of(weight) for weight in parameters] if trained else []
+        self._gradients = [gradient_of(weight) for weight in parameters]
         deter, hidden, latent = self.size.deter, self.size.hidden, self.size.stoch * self.size.classes
-        self._turned = [np.empty((deter, hidden), np.float32), np.empty((hidden, latent), np.float32)]
+        self._packed = [panels_for(deter, hidden), panels_for(hidden, latent)]
+        self._packed_back = [panels_for(hidden, deter), panels_for(latent, hidden)]
         # Of every row: what the posterior makes of the observation, its softmax, the state before.
         self._kept = Workspace((), [hidden, latent, self.size.features])
         # Of the rows of a step: the gradients of the state before and of what is remembered.
@@ -135,13 +145,14 @@ class Scan:
         self._tokens = self._actions = self._states = np.zeros((0, 0), np.float32)
         self._first = np.zeros((0, 0), np.bool_)
 
-    def begin(self, actions: Array, tokens: Array) -> None:
+    def _begin(self, actions: Array, tokens: Array) -> None:
         """Take the scaled actions and the tokens of all rows, with the weights of now."""
         self._tokens, self._actions, rows, deter = tokens, actions, len(tokens), self.size.deter
         self._kept.resize(rows)
         self._norm.begin(rows)
         self.advance.begin(rows)
-        self._turned[0][...], self._turned[1][...] = self._weight[:, :deter].T, self._out.T
+        pack(self._weight[:, :deter].T, self._packed[0])
+        pack(self._out.T, self._packed[1])
         multiply(tokens, self._weight[:, deter:].T, self._kept.arrays[0])
         self.advance.enter_actions(actions, slice(0, rows))
 
@@ -155,24 +166,23 @@ class Scan:
         `[T * B, stoch]`.
         """
         self._states, self._first = out, first
-        self.begin(actions, tokens)
-        steps.scan_forward(state, first, uniform, index, out, self.unimix, *self._forward_arguments())
+        self._begin(actions, tokens)
+        steps.scan_forward(
+            state,
+            first,
+            uniform,
+            index,
+            out,
+            self.unimix,
+            tuple(self._kept.arrays),
+            self._norm.kept,
+            self.advance.rows,
+            self._norms,
+            (*self._packed, self._out_bias, self.size.classes),
+            self.advance.weights,
+            UPDATE_BIAS,
+        )
         return self._kept.arrays[1]
-
-    @property
-    def before(self) -> Array:
-        """The states before all rows `[rows, F]`: to be written before `see`."""
-        return self._kept.arrays[2]
-
-    def see(self, after: Array) -> Array:
-        """One step of all rows: write `deter` to `after` `[rows, F]`; returns the posterior's softmax there."""
-        steps.see_step(0, len(after), after, *self._forward_arguments())
-        return self._kept.arrays[1]
-
-    def draw(self, uniform: Array, index: Array, state: Array) -> None:
-        """Draw latents from the posterior, after `see`, into `index` `[rows, stoch]` and the states `[rows, F]`."""
-        softmax, classes = self._kept.arrays[1], self.size.classes
-        kernels.draw_latents(softmax, classes, self.unimix, uniform, index, state, self.size.deter)
 
     def backward(self, d_states: Array, d_posterior: Array, d_tokens: Array) -> None:
         """Write the gradients of all weights, and of the tokens.
@@ -182,6 +192,9 @@ class Scan:
         """
         batch, size, advance = self._first.shape[1], self.size, self.advance
         self._slopes.resize(batch)
+        advance.begin_backward()
+        pack(self._weight[:, : size.deter], self._packed_back[0])
+        pack(self._out, self._packed_back[1])
         carry, d_deter = self._slopes.arrays
         steps.scan_backward(
             d_states,
@@ -195,16 +208,11 @@ class Scan:
             self._norm.kept,
             advance.rows,
             self._norms,
-            (self._weight, self._out, size.classes),
+            (*self._packed_back, size.classes),
             advance.weights_back,
             (advance.entry.slopes, advance.hidden.slopes, self._norm.slopes),
         )
         self._write(d_posterior, d_tokens)
-
-    def _forward_arguments(self) -> steps.Arrays:
-        weights = (*self._turned, self._out_bias, self.size.classes)
-        rows = (tuple(self._kept.arrays), self._norm.kept, self.advance.rows)
-        return *rows, self._norms, weights, self.advance.weights, UPDATE_BIAS
 
     @property
     def _norms(self) -> steps.Arrays:
@@ -219,7 +227,7 @@ class Scan:
         multiply(d_hidden.T, self._tokens, d_weight[:, deter:])
         multiply(d_hidden, self._weight[:, deter:], d_tokens)
         self._norm.write()
-        self.advance.write(self.before, self._actions)
+        self.advance.write(self._kept.arrays[2], self._actions)
 
 
 class Imagination:

@@ -94,7 +94,7 @@ class WorldRows:
         self._encoder = HiddenLayers(encoder, trained=True)
         self._decoder = OutputLayers(decoder, trained=True)
         self._prior = OutputLayers(world.rssm.prior_head, trained=True)
-        self._scan = Scan(world.rssm, trained=True)
+        self._scan = Scan(world.rssm)
         latent = self.size.stoch * self.size.classes
         # Gradients of states, in all and by one head; mixed probabilities of posterior and prior.
         self._rows = Workspace((), [self.size.features, self.size.features, latent, latent])

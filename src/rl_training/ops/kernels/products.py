@@ -1,7 +1,8 @@
 """Products of matrices inside of kernels: for steps that hang on each other, with few rows each.
 
 A call of BLAS for every product would take as long as the product itself. As in `dense.py`, the innermost part is
-written as vector instructions, so that sums stay in registers; but weights are read where they are, row after row.
+written as vector instructions, so that sums stay in registers. Weights are copied to panels of 16 columns before, since
+numbers below each other in a wide matrix are far apart.
 
 Every sum adds its products in the order of the inputs: a row's result does not depend on the other rows, to the bit.
 """
@@ -20,6 +21,7 @@ from rl_training.ops.kernels import lean
 from rl_training.types import Array
 
 _LANES = 8
+_PANEL = 2 * _LANES
 _FLOATS = ir.VectorType(ir.FloatType(), _LANES)
 _FLOAT_BYTES = 4
 
@@ -40,8 +42,8 @@ def _repeat(builder: Any, number: Any) -> Any:
 
 
 def _build(builder: Any, rows: int, vectors: int, x: Any, w: Any, out: Any, apart: list[Any], rest: list[Any]) -> None:
-    """The instructions of a tile: pointers to its first numbers, how far their rows are apart, inputs, and `add`."""
-    (from_row, down, to_row), (inputs, add) = apart, rest
+    """The instructions of a tile: pointers to its first numbers, how far rows of x and out are apart, inputs, `add`."""
+    (from_row, to_row), (inputs, add) = apart, rest
     fused = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(_FLOATS, [_FLOATS] * 3), "llvm.fmuladd.v8f32"
     )
@@ -60,7 +62,7 @@ def _build(builder: Any, rows: int, vectors: int, x: Any, w: Any, out: Any, apar
             builder.store(builder.select(keeps, there, zero), sums[r][v])
     sources = [builder.gep(x, [builder.mul(from_row, _number(r))]) for r in range(rows)]
     with cgutils.for_range(builder, inputs) as loop:
-        start = builder.mul(loop.index, down)
+        start = builder.mul(loop.index, _number(_PANEL))
         loaded = [
             builder.load(_vector(builder, w, builder.add(start, _number(_LANES * v))), align=_FLOAT_BYTES)
             for v in range(vectors)
@@ -79,21 +81,26 @@ def _tile(rows: int, vectors: int) -> Any:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def tile(
-        _: Any, x: Any, i: Any, j: Any, w: Any, k: Any, m: Any, out: Any, p: Any, q: Any, inputs: Any, add: Any
+        _: Any, x: Any, i: Any, j: Any, w: Any, p: Any, k: Any, out: Any, r: Any, c: Any, inputs: Any, add: Any
     ) -> Any:
         whole = types.int64
         signature = types.void(x, whole, whole, w, whole, whole, out, whole, whole, whole, whole)
 
         def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-            def place(array: int) -> tuple[Any, Any]:
-                """The first number of a matrix at a row and a column, and how far rows are apart."""
-                made = context.make_array(signature.args[array])(context, builder, given[array])
+            def array(place: int) -> Any:
+                return context.make_array(signature.args[place])(context, builder, given[place])
+
+            def matrix(place: int) -> tuple[Any, Any]:
+                """The number of a matrix at a row and a column, and how far rows are apart."""
+                made = array(place)
                 apart = builder.sdiv(builder.extract_value(made.strides, 0), _number(_FLOAT_BYTES))
-                offset = builder.add(builder.mul(given[array + 1], apart), given[array + 2])
+                offset = builder.add(builder.mul(given[place + 1], apart), given[place + 2])
                 return builder.gep(made.data, [offset]), apart
 
-            (x_at, from_row), (w_at, down), (out_at, to_row) = place(0), place(3), place(6)
-            _build(builder, rows, vectors, x_at, w_at, out_at, [from_row, down, to_row], [given[9], given[10]])
+            (x_at, from_row), (out_at, to_row), packed = matrix(0), matrix(6), array(3)
+            row = builder.add(builder.mul(given[4], builder.extract_value(packed.shape, 1)), given[5])
+            w_at = builder.gep(packed.data, [builder.mul(row, _number(_PANEL))])
+            _build(builder, rows, vectors, x_at, w_at, out_at, [from_row, to_row], [given[9], given[10]])
             return context.get_dummy_value()
 
         return signature, generate
@@ -104,30 +111,41 @@ def _tile(rows: int, vectors: int) -> Any:
 _four_wide, _four_slim, _one_wide, _one_slim = _tile(4, 2), _tile(4, 1), _tile(1, 2), _tile(1, 1)
 
 
-@lean
-def product(
-    x: Array, left: int, inputs: int, w: Array, top: int, side: int, out: Array, to: int, outputs: int, add: int
-) -> None:
-    """`out[:, to:to + outputs] = x[:, left:left + inputs] @ w[top:top + inputs, side:side + outputs]`, or `+=`.
+def panels_for(inputs: int, outputs: int) -> Array:
+    """Room for the panels of a matrix, `[panels, inputs, 16]`."""
+    return np.zeros((-(-outputs // _PANEL), inputs, _PANEL), np.float32)
 
-    Columns of all three must be next to each other in memory.
+
+def pack(weight: Array, panels: Array) -> None:
+    """Copy a matrix `[inputs, outputs]` to its panels."""
+    inputs, outputs = weight.shape
+    whole = outputs // _PANEL
+    panels[:whole] = weight[:, : whole * _PANEL].reshape(inputs, whole, _PANEL).swapaxes(0, 1)
+    if whole < len(panels):
+        panels[whole, :, : outputs - whole * _PANEL] = weight[:, whole * _PANEL :]
+
+
+@lean
+def product(x: Array, left: int, inputs: int, w: Array, top: int, out: Array, to: int, outputs: int, add: int) -> None:
+    """`out[:, to:to + outputs] = x[:, left:left + inputs] @ w[top:top + inputs]`, or `+=`.
+
+    `w` is in panels, and has `outputs` columns. Columns of the others must be next to each other in memory.
     """
     rows, wide = x.shape[0], outputs // 16 * 16
-    slim = wide + (outputs - wide) // 8 * 8
-    fours = rows // 4 * 4
+    slim, fours, last = wide + (outputs - wide) // 8 * 8, rows // 4 * 4, w.shape[0] - 1
     for o in range(0, wide, 16):
         for r in range(0, fours, 4):
-            _four_wide(x, r, left, w, top, side + o, out, r, to + o, inputs, add)
+            _four_wide(x, r, left, w, o // 16, top, out, r, to + o, inputs, add)
         for r in range(fours, rows):
-            _one_wide(x, r, left, w, top, side + o, out, r, to + o, inputs, add)
-    for o in range(wide, slim, 8):
+            _one_wide(x, r, left, w, o // 16, top, out, r, to + o, inputs, add)
+    if slim > wide:
         for r in range(0, fours, 4):
-            _four_slim(x, r, left, w, top, side + o, out, r, to + o, inputs, add)
+            _four_slim(x, r, left, w, last, top, out, r, to + wide, inputs, add)
         for r in range(fours, rows):
-            _one_slim(x, r, left, w, top, side + o, out, r, to + o, inputs, add)
+            _one_slim(x, r, left, w, last, top, out, r, to + wide, inputs, add)
     for r in range(rows if slim < outputs else 0):
         for o in range(slim, outputs):
             total = out[r, to + o] if add else np.float32(0.0)
             for i in range(inputs):
-                total += x[r, left + i] * w[top + i, side + o]
+                total += x[r, left + i] * w[last, top + i, o - wide]
             out[r, to + o] = total

@@ -51,21 +51,22 @@ def advance_forward(
 ) -> None:
     """`RSSM.advance`: write `deter` to the first columns of `after`, from states `before`, both `[n, F]`.
 
-    What actions contribute is in the rows already. Weights are `[inputs, outputs]`, blocks below each other.
+    What actions contribute is in the rows already. Weights are panels `[inputs, outputs]`, blocks below each other.
     """
     entry, hidden, gates, blocked_gates, squashed = rows
     from_deter, from_stoch, shared, own, gate, gate_bias = weights
-    deter, latent, width, block = shared.shape[1], from_stoch.shape[0], from_deter.shape[1], own.shape[1]
+    deter, latent, (_, _, block) = from_deter.shape[1], from_stoch.shape[1], gate_bias.shape
+    width = shared.shape[1] // 3
     z, h, g = entry[0][start:stop], hidden[0][start:stop], gates[start:stop]
-    product(before, 0, deter, from_deter, 0, 0, z, 0, width, 0)
-    product(before, deter, latent, from_stoch, 0, 0, z, width, width, 0)
+    product(before, 0, deter, from_deter, 0, z, 0, width, 0)
+    product(before, deter, latent, from_stoch, 0, z, width, width, 0)
     _normed(start, stop, entry, norms[0])
-    product(entry[2][start:stop], 0, shared.shape[0], shared, 0, 0, h, 0, deter, 0)
+    product(entry[2][start:stop], 0, 3 * width, shared, 0, h, 0, deter, 0)
     for k in range(0, deter, block):
-        product(before, k, block, own, k, 0, h, k, block, 1)
+        product(before, k, block, own, k, h, k, block, 1)
     _normed(start, stop, hidden, norms[1])
     for k in range(0, deter, block):
-        product(hidden[2][start:stop], k, block, gate, k, 0, g, 3 * k, 3 * block, 0)
+        product(hidden[2][start:stop], k, block, gate, k, g, 3 * k, 3 * block, 0)
     gru_forward(blocked_gates[start:stop], gate_bias, shift, before, squashed[start:stop], after)
 
 
@@ -84,29 +85,30 @@ def _advance_backward(
 ) -> None:
     """The gradient of `advance_forward`, from that of what is remembered, which is overwritten, to that of `before`.
 
-    Here weights are `[outputs, inputs]`, blocks below each other.
+    Here weights are panels `[outputs, inputs]`, blocks below each other.
     """
     entry, hidden, gates, blocked_gates, squashed = rows
-    from_deter, from_stoch, mixed, gate = weights
-    deter, latent, width, block = mixed.shape[0], from_stoch.shape[1], from_deter.shape[0], gate.shape[1]
+    from_deter, from_stoch, shared, own, gate = weights
+    deter, width, block = d_deter.shape[1], from_deter.shape[1], squashed.shape[2]
+    latent = d_before.shape[1] - deter
     d_entry, d_hidden = slopes[0][0][start:stop], slopes[1][0][start:stop]
     gru_backward(blocked_gates[start:stop], before, squashed[start:stop], blocked_d_deter)
     for k in range(0, deter, block):
-        product(gates[start:stop], 3 * k, 3 * block, gate, 3 * k, 0, d_hidden, k, block, 0)
+        product(gates[start:stop], 3 * k, 3 * block, gate, 3 * k, d_hidden, k, block, 0)
     _normed_backward(start, stop, hidden, norms[1], slopes[1])
-    product(d_hidden, 0, deter, mixed, 0, block, d_entry, 0, 3 * width, 0)
+    product(d_hidden, 0, deter, shared, 0, d_entry, 0, 3 * width, 0)
     _normed_backward(start, stop, entry, norms[0], slopes[0])
     for b in range(d_before.shape[0]):
         for i in range(deter):
             d_before[b, i] = d_deter[b, i]
-    product(d_entry, 0, width, from_deter, 0, 0, d_before, 0, deter, 1)
-    product(d_entry, width, width, from_stoch, 0, 0, d_before, deter, latent, 0)
+    product(d_entry, 0, width, from_deter, 0, d_before, 0, deter, 1)
+    product(d_entry, width, width, from_stoch, 0, d_before, deter, latent, 0)
     for k in range(0, deter, block):
-        product(d_hidden, k, block, mixed, k, 0, d_before, k, block, 1)
+        product(d_hidden, k, block, own, k, d_before, k, block, 1)
 
 
 @lean
-def see_step(
+def _see(
     start: int,
     stop: int,
     after: Array,
@@ -121,15 +123,15 @@ def see_step(
     """`RSSM.see` but for the draw: write `deter` of some rows to `after` `[n, F]`, and the posterior's softmax."""
     seen, softmax, before = own
     from_deter, to_latent, latent_bias, classes = weights
-    deter, width, latent = from_deter.shape[0], from_deter.shape[1], to_latent.shape[1]
+    deter, width, latent = from_deter.shape[1], to_latent.shape[1], softmax.shape[1]
     advance_forward(start, stop, before[start:stop], after, advance, norms, advance_weights, shift)
     z, s = posterior[0][start:stop], softmax[start:stop]
     for b in range(stop - start):
         for i in range(width):
             z[b, i] = seen[start + b, i]
-    product(after, 0, deter, from_deter, 0, 0, z, 0, width, 1)
+    product(after, 0, deter, from_deter, 0, z, 0, width, 1)
     _normed(start, stop, posterior, norms[2])
-    product(posterior[2][start:stop], 0, width, to_latent, 0, 0, s, 0, latent, 0)
+    product(posterior[2][start:stop], 0, width, to_latent, 0, s, 0, latent, 0)
     softmax_groups(s, latent_bias, classes)
 
 
@@ -152,7 +154,7 @@ def scan_forward(
     """`RSSM.observe`: write the states of all rows to `out`, their latents to `index`."""
     steps, batch = first.shape
     _, softmax, before = own
-    deter, classes = weights[0].shape[0], weights[3]
+    deter, classes = weights[0].shape[1], weights[3]
     for t in range(steps):
         start, stop = t * batch, (t + 1) * batch
         if t == 0:
@@ -160,7 +162,7 @@ def scan_forward(
         else:
             keep_rows(out[start - batch : start], first[t], before[start:stop])
         after = out[start:stop]
-        see_step(start, stop, after, own, posterior, advance, norms, weights, advance_weights, shift)
+        _see(start, stop, after, own, posterior, advance, norms, weights, advance_weights, shift)
         draw_latents(softmax[start:stop], classes, unimix, uniform[t], index[start:stop], after, deter)
 
 
@@ -183,12 +185,12 @@ def scan_backward(
 ) -> None:
     """The gradient of `scan_forward`: that of all products, from those of the states and of the mixed posterior.
 
-    `d_posterior` becomes that of the logits. Weights are `[outputs, inputs]`.
+    `d_posterior` becomes that of the logits. Weights are panels `[outputs, inputs]`.
     """
     steps, batch = first.shape
     _, softmax, before = own
-    from_state, to_latent, classes = weights
-    deter, width, latent = d_deter.shape[1], from_state.shape[0], to_latent.shape[0]
+    from_deter, to_latent, classes = weights
+    deter, width, latent = d_deter.shape[1], from_deter.shape[1], to_latent.shape[1]
     for b in range(batch):
         for i in range(carry.shape[1]):
             carry[b, i] = np.float32(0.0)
@@ -198,9 +200,9 @@ def scan_backward(
         # A latent has the gradient of its probabilities.
         add_columns(d_logits, d, carry, deter)
         softmax_groups_backward(softmax[start:stop], classes, 1.0 - unimix, d_logits)
-        product(d_logits, 0, latent, to_latent, 0, 0, d_hidden, 0, width, 0)
+        product(d_logits, 0, latent, to_latent, 0, d_hidden, 0, width, 0)
         _normed_backward(start, stop, posterior, norms[2], slopes[2])
-        product(d_hidden, 0, width, from_state, 0, 0, d_deter, 0, deter, 0)
+        product(d_hidden, 0, width, from_deter, 0, d_deter, 0, deter, 0)
         add_columns(d_deter, d, carry, 0)
         _advance_backward(
             start,
