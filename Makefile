@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := dev,atari,boards,box2d,minari,mujoco,plot
+EXTRAS := dev,atari,boards,box2d,dmc,minari,minigrid,mujoco,plot
 # The oldest version that is supported, and the newest that the dependencies support.
 PYTHONS ?= python3.10 python3.14
 

@@ -26,7 +26,10 @@ from rl_training.runtime import evaluate as evaluation
 from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.envs.atari import is_atari
 from rl_training.runtime.envs.boards import is_board
+from rl_training.runtime.envs.dmc import is_dmc
+from rl_training.runtime.envs.grids import is_grid
 from rl_training.runtime.envs.make import EnvMaker, OwnProcesses, SavableCartPole
+from rl_training.runtime.extras import clash
 from rl_training.runtime.train import Run, build
 from run_helpers import Pulled, PullPlug, Walk, latest, metrics_rows, run_differences, tiny, walks
 
@@ -737,9 +740,11 @@ def test_the_environment_of_every_preset_can_be_made(preset: str) -> None:
     if is_reference(config.run.env_id):
         assert isinstance(resolve_reference(config.run.env_id, key="env_id")(**config.run.env_kwargs), gym.Env)
         return
-    for known, module in ((is_atari, "ale_py"), (is_board, "pettingzoo")):
+    for known, module in ((is_atari, "ale_py"), (is_board, "pettingzoo"), (is_dmc, "shimmy"), (is_grid, "minigrid")):
         if known(config.run.env_id):
             pytest.importorskip(module)
+            if is_dmc(config.run.env_id) and (problem := clash("dmc")) is not None:
+                pytest.skip(problem)
             EnvMaker(config.run, config.loop).single().close()
             return
     for package, module in (("box2d", "Box2D"), ("mujoco", "mujoco")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
 from rl_training.types import UserError
@@ -12,12 +13,17 @@ EXTRAS = {
     "atari": "ale-py",
     "boards": "pettingzoo",
     "box2d": "box2d",
+    "dmc": "dm-control",
     "minari": "h5py",
+    "minigrid": "minigrid",
     "mujoco": "mujoco",
     "plot": "matplotlib",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
 }
+
+# Extras whose distribution fails with later versions of another one than it says: what it needs is then said here.
+_FITS = {"dmc": ("mujoco", "<4")}
 
 
 def install_command(extra: str) -> str:
@@ -28,6 +34,26 @@ def install_command(extra: str) -> str:
 def missing(extra: str, error: object) -> str:
     """The message for a missing extra, to be shown after the key that needs it."""
     return f"needs an extra that is not installed: {install_command(extra)} ({' '.join(str(error).split())})"
+
+
+def clash(extra: str) -> str | None:
+    """The two distributions of an extra whose installed versions do not work together, as a sentence; None if none."""
+    if extra not in _FITS:
+        return None
+    ours, (other, limit) = EXTRAS[extra], _FITS[extra]
+    try:
+        found, against = version(ours), version(other)
+        from packaging.requirements import Requirement
+        from packaging.specifiers import SpecifierSet
+    except (PackageNotFoundError, ImportError):
+        return None  # a missing package has a message of its own
+    needed = SpecifierSet(limit)
+    for requirement in map(Requirement, requires(ours) or []):
+        if requirement.name == other:
+            needed &= requirement.specifier
+    if needed.contains(against, prereleases=True):
+        return None
+    return f"{ours} {found} needs {other}{needed}, but {other} {against} is installed: {install_command(extra)}"
 
 
 def extra_behind(error: object) -> str | None:

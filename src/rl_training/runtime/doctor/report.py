@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from rl_training import __version__
-from rl_training.runtime.extras import EXTRAS, install_command
+from rl_training.runtime.extras import EXTRAS, clash, install_command
 
 Level = Literal["ok", "note", "PROBLEM"]
 
@@ -52,9 +52,11 @@ def check_machine() -> Iterator[Finding]:
 
 def _check_extra(extra: str, distribution: str) -> Finding:
     try:
-        return Finding("ok", extra, f"extra is installed ({distribution} {version(distribution)})")
+        words = f"extra is installed ({distribution} {version(distribution)})"
     except PackageNotFoundError:
         return Finding("note", extra, f"extra is not installed: {install_command(extra)}")
+    problem = clash(extra)
+    return Finding("ok", extra, words) if problem is None else Finding("PROBLEM", extra, problem)
 
 
 def _check_threads() -> Finding:

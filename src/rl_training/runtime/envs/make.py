@@ -36,6 +36,8 @@ from rl_training.runtime.envs.boards import (
     is_board,
     is_game,
 )
+from rl_training.runtime.envs.dmc import is_dmc, register_dmc
+from rl_training.runtime.envs.grids import is_grid, make_grid, register_grids
 from rl_training.runtime.envs.lives import FrameStack
 from rl_training.runtime.envs.spaces import PackedObservation, describe_spaces, mask_size
 from rl_training.runtime.extras import extra_behind, missing
@@ -49,6 +51,13 @@ REBUILT_PER_EPISODE = re.compile(r"(BipedalWalker|CarRacing)")
 
 # The ids of the time when wrappers skipped the frames.
 _OLD_ATARI = re.compile(r"(\w+?)(?:NoFrameskip|Deterministic)-v\d$")
+
+# Whose ids only exist once a package of an extra is imported, and what does that.
+_REGISTERED_BY_IMPORT: tuple[tuple[Callable[[str], bool], Callable[[str], Any]], ...] = (
+    (is_atari, register_atari),
+    (is_dmc, register_dmc),
+    (is_grid, register_grids),
+)
 
 # How many seconds a process has to close its environment.
 _PATIENCE = 5.0
@@ -228,6 +237,8 @@ class EnvMaker:
                 raise UserError(f"env_id={self.env_id!r}: it made a {type(env).__name__}, not a gymnasium.Env")
         elif is_atari(self.env_id):
             return OneAtariGame(self.env_id, self.env_kwargs, limit)
+        elif is_grid(self.env_id):
+            return make_grid(self.env_id, self.env_kwargs, limit)
         else:
             return gym.make(self.env_id, max_episode_steps=limit, **self.env_kwargs)
         return env if limit is None else _limited(env, limit)
@@ -392,8 +403,9 @@ def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         raise UserError(
             f"env_id={env_id!r}: was given as an object, which cannot be found by name; pass it again (env=)"
         )
-    if is_atari(env_id):
-        register_atari(env_id)
+    for is_of, register in _REGISTERED_BY_IMPORT:
+        if is_of(env_id):
+            register(env_id)
     old_name = _OLD_ATARI.match(env_id)
     try:
         spec = gym.spec(env_id)
