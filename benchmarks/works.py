@@ -47,6 +47,8 @@ PEERS = {
     "imitation": Peer("imitation", "imitation", "pip install --no-deps -r benchmarks/requirements-no-deps.txt"),
     "plain": Peer("torch", "torch"),  # a file of this folder
     "mctx": Peer("mctx", "mctx"),
+    "sheeprl": Peer("sheeprl", "sheeprl", "pip install -r benchmarks/requirements-sheeprl.txt"),
+    "sheeprl_2023": Peer("sheeprl", "sheeprl", "pip install -r benchmarks/requirements-sheeprl.txt"),
     "autograd": Peer("torch", "torch"),  # ours too, with gradients by autograd in place of an engine
 }
 
