@@ -194,7 +194,8 @@ def sheeprl_2023(task: Task) -> Callable[[], Any]:
     return update
 
 
-# Who makes an update of a task. Ours belongs here, too: an update of `rl_training.algorithms.dreamer` on `batch(task)`.
+# Who makes an update of a task. Ours belongs here too, as "ours": its update on the same `batch(task)`. A work is then
+# {OURS: partial(dreamer_updates, "ours", "xxs"), "sheeprl": partial(dreamer_updates, "sheeprl", "xxs")}.
 SIDES: dict[str, Callable[[Task], Callable[[], Any]]] = {"sheeprl": sheeprl, "sheeprl_2023": sheeprl_2023}
 
 
@@ -204,6 +205,11 @@ def dreamer_updates(side: str, size: str, *, unit: str = "", threads: int = 1) -
 
     torch.set_num_threads(threads)
     return repeating(SIDES[side](Task(SIZES[size])))
+
+
+def package_of(side: str) -> str:
+    """The distribution that a side measures."""
+    return "sheeprl" if side.startswith("sheeprl") else "rl-training"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -224,7 +230,7 @@ def main(arguments: list[str] | None = None) -> None:
         "updates_per_cpu_second": asdict(spread(rates(slices, "cpu"))),
         "updates_per_second": asdict(spread(rates(slices, "wall"))),
         "slices": [asdict(piece) for piece in slices],
-        "versions": {package: version(package) for package in ("torch", "numpy", given.side.split("_")[0])},
+        "versions": {package: version(package) for package in ("torch", "numpy", package_of(given.side))},
     }
     print(json.dumps(result, indent=2))
 

@@ -40,6 +40,8 @@ def test_the_task_is_as_large_as_it_says() -> None:
 
 def test_sides_are_peers() -> None:
     assert set(dreamers.SIDES) - {"ours"} <= works.PEERS.keys()
+    assert {dreamers.package_of(side) for side in works.PEERS if side.startswith("sheeprl")} == {"sheeprl"}
+    assert dreamers.package_of("ours") == "rl-training"
 
 
 def test_it_prints_rates_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
