@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.parts.observer import Observer
+from rl_training.models.encoders import Observations
 from rl_training.models.flat import FlatLaProp, FlatWeights, Follower, Learner
-from rl_training.models.muzero import Observations
 from rl_training.models.normalizers import ReturnScale
 from rl_training.models.rssm import WorldState
 from rl_training.models.rssm_heads import NumberHead, pathwise_columns, sample_action
