@@ -10,11 +10,14 @@ import pytest
 import torch
 
 from rl_training import Dreamer, UserError
+from rl_training.algorithms.dreamer import Dreamer as Algorithm
+from rl_training.data.row_memory import RowMemory
 from rl_training.experiment.config import load_config
 from rl_training.models.rssm import WorldState
 from rl_training.models.rssm_heads import action_columns
 from rl_training.ops.latents import index_of, one_hot
 from rl_training.runtime.actors.actor import Steps
+from rl_training.runtime.loops.world_model import WorldModelLoop
 from rl_training.runtime.train import Run, build
 from rl_training.testing import TinyEnv
 from rl_training.testing.contract import tiny_config
@@ -172,6 +175,39 @@ def test_the_states_of_an_update_are_written_back_into_its_rows() -> None:
         for slot, k in latest.items():
             np.testing.assert_array_equal(stored[name][slot], rows[k])
     run.close()
+
+
+def test_a_window_s_first_row_is_context_and_actions_come_before_their_rows() -> None:
+    run = started(learning_starts=10_000)
+    while run.steps < 40:
+        run.advance()
+    learner, loop = run.algorithm, run.loop
+    assert isinstance(loop, WorldModelLoop)
+    assert isinstance(loop.memory, RowMemory)
+    windows = loop.memory.windows(4, np.random.default_rng(0), length=4, across_episodes=True)
+    assert isinstance(learner, Algorithm)
+    rows = learner.sequences(windows)
+    for t in range(3):
+        np.testing.assert_array_equal(rows.previous_action[t], windows.action[t])
+        np.testing.assert_array_equal(rows.obs[t], windows.obs[t + 1])
+        np.testing.assert_array_equal(rows.reward[t], windows.reward[t + 1])
+        np.testing.assert_array_equal(rows.first[t], windows.first[t + 1])
+        np.testing.assert_array_equal(rows.terminal[t], windows.terminated[t + 1])
+        np.testing.assert_array_equal(rows.last[t], windows.terminated[t + 1] | windows.truncated[t + 1])
+    np.testing.assert_array_equal(rows.deter, windows.records["deter"][0])
+    np.testing.assert_array_equal(rows.stoch, windows.records["stoch"][0])
+    run.close()
+
+
+def test_dreams_start_from_as_many_different_rows_as_asked() -> None:
+    run = started(imagination_starts=5, batch_size=4, batch_length=3)
+    learner = run.algorithm
+    assert isinstance(learner, Algorithm)
+    draws = [learner.draws() for _ in range(3)]
+    run.close()
+    assert all(len(set(found.starts.tolist())) == 5 and found.starts.max() < 12 for found in draws)
+    assert len({tuple(found.starts.tolist()) for found in draws}) > 1
+    assert draws[0].prior.shape[:2] == draws[0].action.shape[:2] == (3, 5)
 
 
 # How it is judged
