@@ -83,7 +83,7 @@ class TestDreamer(OffPolicySmoke):
         assert latest(tmp_path / "cut").meta["resume"] == "exact"
 
     def test_the_number_of_updates_follows_from_the_clock(self, tmp_path: Path) -> None:
-        """T33: a run that is resumed and extended has no updates to catch up with."""
+        """A run that is resumed and extended has no updates to catch up with."""
         self.run(tmp_path / "run", total_timesteps=72, updates_per_step=0.3)
         assert metrics_rows(tmp_path / "run")[-1]["n_updates"] == int((72 - 24) * 0.3)
         resumed = resume_training(tmp_path / "run", total_timesteps=120)

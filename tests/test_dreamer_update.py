@@ -375,7 +375,7 @@ def test_the_states_of_the_rows_are_those_of_the_model() -> None:
 
 
 def test_a_row_that_begins_an_episode_forgets_what_was_before_it() -> None:
-    """T24: neither the state and the action before a window nor what it says earlier reach beyond such a row."""
+    """Neither the state and the action before a window nor what it says earlier reach beyond such a row."""
     model = trained(SPACES["vector"])
     batch, draws = sequences_for(model), draws_for(model)
     first = np.zeros_like(batch.first)
@@ -426,7 +426,7 @@ def test_gaussian_heads_learn_by_squared_errors() -> None:
 
 
 def test_a_reward_that_follows_from_the_action_is_learned() -> None:
-    """T25: whole updates on windows in which the action alone says the next row's reward."""
+    """Whole updates on windows in which the action alone says the next row's reward."""
     model = trained(SPACES["vector"], fresh=True)
     cfg = cfg_of(learning_rate=1e-2, imagination_horizon=1)
     prizes = np.array([-1.0, 0.5, 3.0], np.float32)

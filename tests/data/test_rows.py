@@ -123,7 +123,7 @@ def test_an_episode_s_end_writes_one_more_row() -> None:
 
 
 def test_every_row_is_learned_from_once_before_any_is_drawn_again() -> None:
-    """T32: the windows of the queue follow each other, the oldest first; their context is the last row before."""
+    """The windows of the queue follow each other, the oldest first; their context is the last row before."""
     world = World(num_envs=2, positions=200)
     learned: Counter[int] = Counter()
     for number in range(60):

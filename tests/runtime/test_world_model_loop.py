@@ -85,7 +85,7 @@ def remembered(run: Run) -> tuple[Any, list[np.ndarray]]:
 @pytest.mark.parametrize("randomly", [True, False])
 @pytest.mark.parametrize("actions", ["discrete", "multi_discrete", "continuous"])
 def test_states_follow_from_what_was_really_done(actions: str, randomly: bool) -> None:
-    """T36: row by row; an episode begins with zeros, in its own environment alone. Nothing is learned meanwhile."""
+    """Row by row; an episode begins with zeros, in its own environment alone. Nothing is learned meanwhile."""
     starts = {"learning_starts": 10_000 if randomly else 0, "updates_per_step": 1e-6}
     run = started(env={"actions": actions}, num_envs=3, buffer_size=1_000, **starts)
     while run.steps < 90:
