@@ -21,7 +21,8 @@ from rl_training.ops.kernels import lean
 from rl_training.types import Array
 
 _LANES = 8
-_PANEL = 2 * _LANES
+_VECTORS = 2
+_PANEL = _VECTORS * _LANES
 _FLOATS = ir.VectorType(ir.FloatType(), _LANES)
 _FLOAT_BYTES = 4
 
@@ -41,7 +42,7 @@ def _repeat(builder: Any, number: Any) -> Any:
     return builder.shuffle_vector(one, nothing, ir.Constant(indices, None))
 
 
-def _build(builder: Any, rows: int, vectors: int, x: Any, w: Any, out: Any, apart: list[Any], rest: list[Any]) -> None:
+def _build(builder: Any, rows: int, x: Any, w: Any, out: Any, apart: list[Any], rest: list[Any]) -> None:
     """The instructions of a tile: pointers to its first numbers, how far rows of x and out are apart, inputs, `add`."""
     (from_row, to_row), (inputs, add) = apart, rest
     fused = cgutils.get_or_insert_function(
@@ -50,14 +51,14 @@ def _build(builder: Any, rows: int, vectors: int, x: Any, w: Any, out: Any, apar
     places = [
         [
             _vector(builder, out, builder.add(builder.mul(to_row, _number(r)), _number(_LANES * v)))
-            for v in range(vectors)
+            for v in range(_VECTORS)
         ]
         for r in range(rows)
     ]
     zero, keeps = ir.Constant(_FLOATS, [0.0] * _LANES), builder.icmp_signed("!=", add, _number(0))
-    sums = [[cgutils.alloca_once(builder, _FLOATS) for _ in range(vectors)] for _ in range(rows)]
+    sums = [[cgutils.alloca_once(builder, _FLOATS) for _ in range(_VECTORS)] for _ in range(rows)]
     for r in range(rows):
-        for v in range(vectors):
+        for v in range(_VECTORS):
             there = builder.load(places[r][v], align=_FLOAT_BYTES)
             builder.store(builder.select(keeps, there, zero), sums[r][v])
     sources = [builder.gep(x, [builder.mul(from_row, _number(r))]) for r in range(rows)]
@@ -65,19 +66,19 @@ def _build(builder: Any, rows: int, vectors: int, x: Any, w: Any, out: Any, apar
         start = builder.mul(loop.index, _number(_PANEL))
         loaded = [
             builder.load(_vector(builder, w, builder.add(start, _number(_LANES * v))), align=_FLOAT_BYTES)
-            for v in range(vectors)
+            for v in range(_VECTORS)
         ]
         for r in range(rows):
             number = _repeat(builder, builder.load(builder.gep(sources[r], [loop.index])))
-            for v in range(vectors):
+            for v in range(_VECTORS):
                 builder.store(builder.call(fused, [number, loaded[v], builder.load(sums[r][v])]), sums[r][v])
     for r in range(rows):
-        for v in range(vectors):
+        for v in range(_VECTORS):
             builder.store(builder.load(sums[r][v]), places[r][v], align=_FLOAT_BYTES)
 
 
-def _tile(rows: int, vectors: int) -> Any:
-    """A function for kernels: the product of so many rows, for so many vectors of columns. Nothing is checked."""
+def _tile(rows: int) -> Any:
+    """A function for kernels: the product of so many rows and a panel. Nothing checks that arrays are long enough."""
 
     @intrinsic  # type: ignore[untyped-decorator]
     def tile(
@@ -100,7 +101,7 @@ def _tile(rows: int, vectors: int) -> Any:
             (x_at, from_row), (out_at, to_row), packed = matrix(0), matrix(6), array(3)
             row = builder.add(builder.mul(given[4], builder.extract_value(packed.shape, 1)), given[5])
             w_at = builder.gep(packed.data, [builder.mul(row, _number(_PANEL))])
-            _build(builder, rows, vectors, x_at, w_at, out_at, [from_row, to_row], [given[9], given[10]])
+            _build(builder, rows, x_at, w_at, out_at, [from_row, to_row], [given[9], given[10]])
             return context.get_dummy_value()
 
         return signature, generate
@@ -108,7 +109,7 @@ def _tile(rows: int, vectors: int) -> Any:
     return tile
 
 
-_four_wide, _four_slim, _one_wide, _one_slim = _tile(4, 2), _tile(4, 1), _tile(1, 2), _tile(1, 1)
+_four_rows, _one_row = _tile(4), _tile(1)
 
 
 def panels_for(inputs: int, outputs: int) -> Array:
@@ -131,21 +132,17 @@ def product(x: Array, left: int, inputs: int, w: Array, top: int, out: Array, to
 
     `w` is in panels, and has `outputs` columns. Columns of the others must be next to each other in memory.
     """
-    rows, wide = x.shape[0], outputs // 16 * 16
-    slim, fours, last = wide + (outputs - wide) // 8 * 8, rows // 4 * 4, w.shape[0] - 1
-    for o in range(0, wide, 16):
+    rows, whole, last = x.shape[0], outputs // 16 * 16, w.shape[0] - 1
+    fours = rows // 4 * 4
+    for o in range(0, whole, 16):
         for r in range(0, fours, 4):
-            _four_wide(x, r, left, w, o // 16, top, out, r, to + o, inputs, add)
+            _four_rows(x, r, left, w, o // 16, top, out, r, to + o, inputs, add)
         for r in range(fours, rows):
-            _one_wide(x, r, left, w, o // 16, top, out, r, to + o, inputs, add)
-    if slim > wide:
-        for r in range(0, fours, 4):
-            _four_slim(x, r, left, w, last, top, out, r, to + wide, inputs, add)
-        for r in range(fours, rows):
-            _one_slim(x, r, left, w, last, top, out, r, to + wide, inputs, add)
-    for r in range(rows if slim < outputs else 0):
-        for o in range(slim, outputs):
+            _one_row(x, r, left, w, o // 16, top, out, r, to + o, inputs, add)
+    # The usual widths have nothing left here.
+    for r in range(rows if whole < outputs else 0):
+        for o in range(whole, outputs):
             total = out[r, to + o] if add else np.float32(0.0)
             for i in range(inputs):
-                total += x[r, left + i] * w[last, top + i, o - wide]
+                total += x[r, left + i] * w[last, top + i, o - whole]
             out[r, to + o] = total

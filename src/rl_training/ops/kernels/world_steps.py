@@ -124,7 +124,9 @@ def _see(
     seen, softmax, before = own
     from_deter, to_latent, latent_bias, classes = weights
     deter, width, latent = from_deter.shape[1], to_latent.shape[1], softmax.shape[1]
-    advance_forward(start, stop, before[start:stop], after, advance, norms, advance_weights, shift)
+    # With as many norms as elsewhere it is compiled once.
+    own_norms = (norms[0], norms[1])
+    advance_forward(start, stop, before[start:stop], after, advance, own_norms, advance_weights, shift)
     z, s = posterior[0][start:stop], softmax[start:stop]
     for b in range(stop - start):
         for i in range(width):
