@@ -187,7 +187,15 @@ def test_versions_that_do_not_fit_are_named(version: str, installed: Installed) 
     )
 
 
-@pytest.mark.parametrize("versions", [{"dm_control": "1.0.50", "mujoco": "3.17.0"}, {"mujoco": "4.0.0"}, {}])
+@pytest.mark.parametrize(
+    "versions",
+    [
+        {"dm_control": "1.0.50", "mujoco": "3.17.0"},
+        {"dm_control": "1.0.50", "mujoco": "3.18.0rc1"},
+        {"mujoco": "4.0.0"},
+        {},
+    ],
+)
 def test_versions_that_fit_are_no_clash(versions: dict[str, str], installed: Installed) -> None:
     installed(**versions)
     assert extras.clash("dmc") is None
