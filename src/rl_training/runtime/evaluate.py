@@ -128,6 +128,16 @@ class Moment:
     game: Game | None
 
 
+@dataclass(frozen=True)
+class Walk:
+    """The first steps of an episode: what the policy saw `[N + 1, ...]`, did `[N, ...]` and got `[N]`."""
+
+    obs: Array
+    action: Array
+    reward: Array
+    terminated: bool
+
+
 class Evaluator:
     """Runs evaluations; its environments are made at the first use and kept.
 
@@ -172,6 +182,24 @@ class Evaluator:
                     raise UserError(f"step={steps}: the episode with seed {seed} is over after {step + 1} steps")
             board = getattr(getattr(envs, "envs", (None,))[0], "unwrapped", None)
             return Moment(self._row(raw), board.game if isinstance(board, BoardEnv) else None)
+
+    def walk(self, policy: Policy, seed: int, steps: int) -> Walk:
+        """Play the episode with this seed for some steps, or to its end, as an evaluation does."""
+        with untouched():
+            envs = self._environments(1)
+            scale, rng = ActionScaler(self._info, envs.single_action_space.dtype), _policy_stream()
+            obs, carry = [self._row(self._reset(envs, [seed], np.zeros(1, np.int64), None))], policy.initial_carry(1)
+            actions, rewards = list[Array](), list[Array]()
+            for _ in range(steps):
+                act = policy.act(obs[-1], carry, explore=policy.judged_by_samples, rng=rng)
+                raw, reward, terminated, truncated, _ = envs.step(scale(act.action))
+                carry = act.carry
+                obs.append(self._row(raw))
+                actions.append(act.action)
+                rewards.append(reward)
+                if terminated[0] or truncated[0]:
+                    break
+            return Walk(np.concatenate(obs), np.concatenate(actions), np.concatenate(rewards), bool(terminated[0]))
 
     def _environments(self, width: int) -> VectorEnv[Any, Any, Any]:
         if self._envs is None or self._width != width:

@@ -103,8 +103,13 @@ def write_picture(figure: Any, file: Path) -> None:
     """Write a figure as a whole, or not at all."""
     picture = io.BytesIO()
     figure.savefig(picture, format=file.suffix[1:].lower())
+    write_bytes(picture.getvalue(), file)
+
+
+def write_bytes(content: bytes, file: Path) -> None:
+    """Write a file, or say why not."""
     try:
-        file.write_bytes(picture.getvalue())
+        file.write_bytes(content)
     except OSError as error:
         raise UserError(f"cannot write {str(file)!r}: {error.strerror or error}") from error
 

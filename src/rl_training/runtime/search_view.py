@@ -152,13 +152,13 @@ def _state(policy: PlanningPolicy, moment: Moment) -> str | Array:
     parts = inputs if isinstance(inputs, dict) else {"": inputs}
     for array in parts.values():
         if array.dtype == np.uint8 and array.ndim > 2:
-            return _picture(array)
+            return picture_of(array)
     return "\n".join(
         line for name, array in parts.items() for line in ([f"{name}:"] if name else []) + _lines(array.ravel())
     )
 
 
-def _picture(images: Array) -> Array:
+def picture_of(images: Array) -> Array:
     """An image `[1, ...]` as it is drawn: three channels are colours, of others the last one is shown in grey."""
     planes: Array = ImageLayout(images.shape[1:]).planes(torch.from_numpy(images))[0].numpy()
     return np.moveaxis(planes, 0, -1) if len(planes) == 3 else planes[-1]

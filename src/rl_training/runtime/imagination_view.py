@@ -1,0 +1,131 @@
+"""What a world model imagines of an episode, beside what really happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.parts.dreaming_policy import DreamerPolicy
+from rl_training.algorithms.world import DreamerConfig
+from rl_training.experiment.config import load_config
+from rl_training.experiment.registry import REGISTRY
+from rl_training.models.rssm import WorldState
+from rl_training.models.rssm_heads import action_columns
+from rl_training.models.rssm_observations import obs_parts
+from rl_training.models.world_model import DreamerNetwork
+from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, read_meta
+from rl_training.runtime.evaluate import Walk, in_its_own
+from rl_training.runtime.saved_policy import load_policy
+from rl_training.types import Array, UserError
+
+_DREAMS = 32
+_SEED = 20_260_312  # of the latents that are drawn
+
+
+@dataclass(frozen=True)
+class ImaginationView:
+    """An episode of N steps, and dreams of all but its first `context` steps in which the same is done.
+
+    `real` is `[N + 1, ...]`, a row for every observation; `dreamt` is `[dreams, N - context, ...]`. Both have the
+    names of the observation's parts and `reward`, `value` and `continuation`: the reward that arrived with an
+    observation, the value of the state, and the probability that the episode goes on. A real value is that of the state
+    which the model sees in the real observations.
+    """
+
+    checkpoint: Path
+    algo: str
+    env_id: str
+    place: str
+    context: int
+    images: tuple[str, ...]
+    real: Mapping[str, Array]
+    dreamt: Mapping[str, Array]
+
+    @property
+    def steps(self) -> int:
+        return len(self.real["reward"]) - 1
+
+
+def view_imagination(
+    path: str | Path,
+    *,
+    which: str = "latest",
+    seed: int = 0,
+    step: int = 5,
+    horizon: int | None = None,
+    device: str = "auto",
+) -> ImaginationView:
+    """Play the episode with this seed, and imagine what follows its step number `step`, for `horizon` steps."""
+    config = load_config(read_meta(find_checkpoint(path, which))["config"])
+    if config.spec.family != "world_model":
+        dreaming = ", ".join(name for name, entry in REGISTRY.items() if entry.family == "world_model")
+        raise UserError(f"{str(path)!r}: {config.run.algo} has no world model; runs of {dreaming} have one")
+    saved = load_policy(path, which=which, device=device)
+    policy, run = saved.policy, saved.config.run
+    assert isinstance(policy, DreamerPolicy)
+    assert isinstance(saved.config.algorithm, DreamerConfig)
+    horizon = saved.config.algorithm.imagination_horizon if horizon is None else horizon
+    with closing(in_its_own(run, saved.config.loop, saved.info)) as evaluator:
+        walk = evaluator.walk(policy, seed, step + horizon)
+    if len(walk.action) <= step:
+        raise UserError(f"step={step}: the episode with seed {seed} is over after {len(walk.action)} steps")
+    real, dreamt = _compared(policy, walk, step, saved.config.algorithm.gamma)
+    return ImaginationView(
+        checkpoint=saved.path,
+        algo=run.algo,
+        env_id=run.env_id,
+        place=f"from step {step} of the episode with seed {seed}",
+        context=step,
+        images=tuple(part.name for part in obs_parts(saved.info) if part.kind == "image"),
+        real=real,
+        dreamt=dreamt,
+    )
+
+
+def _compared(
+    policy: DreamerPolicy, walk: Walk, context: int, gamma: float
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    network, observer = policy.network.eval(), policy.observer
+    rng, world = np.random.default_rng(_SEED), network.world
+    rows = observer.tensors(observer.scaled(walk.obs))
+    columns = action_columns(world.info, observer.tensor(walk.action))
+
+    def uniform(*shape: int) -> Tensor:
+        return observer.tensor(rng.random((*shape, policy.size.stoch), dtype=np.float32))
+
+    with torch.inference_mode():
+        tokens = world.encoder(rows)[:, None]
+        previous = torch.cat([torch.zeros_like(columns[:1]), columns])[:, None]
+        first = torch.arange(len(tokens), device=tokens.device)[:, None] == 0
+        seen = world.rssm.observe(world.rssm.initial(1), previous, tokens, first, uniform(len(tokens), 1)).state
+        state = WorldState(*(part[context].expand(_DREAMS, *part.shape[2:]) for part in seen))
+        states = []
+        for action in columns[context:]:
+            state, _ = world.rssm.imagine(state, action.expand(_DREAMS, -1), uniform(_DREAMS))
+            states.append(state)
+        dreams = WorldState(*(torch.stack(parts, dim=1) for parts in zip(*states, strict=True)))
+        dreamt = _said(network, dreams, gamma) | world.decoder.observations(world.decoder(dreams))
+        judged = _said(network, seen, gamma)
+    real = {part.name: rows[part.name] if isinstance(rows, Mapping) else rows for part in obs_parts(world.info)}
+    happened = {"value": judged["value"][:, 0].cpu().numpy()}
+    happened["reward"] = np.concatenate([[0.0], walk.reward]).astype(np.float32)
+    happened["continuation"] = np.ones(len(walk.obs), np.float32)
+    happened["continuation"][-1] = not walk.terminated
+    shown = {name: tensor.cpu().numpy() for name, tensor in dreamt.items()}
+    return {name: tensor.cpu().numpy() for name, tensor in real.items()} | happened, shown
+
+
+def _said(network: DreamerNetwork, states: WorldState, gamma: float) -> dict[str, Tensor]:
+    """What the heads say of states. The discount is a part of what the continuation learned, and is taken out."""
+    world, features = network.world, states.features
+    return {
+        "reward": world.reward.mean(world.reward(features)),
+        "value": network.value.mean(network.value(features)),
+        "continuation": (torch.sigmoid(world.continues(features)) / max(gamma, 1e-6)).clamp(max=1.0),
+    }
