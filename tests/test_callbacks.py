@@ -32,7 +32,9 @@ class Scripted(Callback):
         self.scores = list(scores)
 
     def on_start(self, run: Any) -> None:
-        def scored(episodes: int) -> Evaluation:
+        def scored(episodes: int, *, deterministic: bool | None = None) -> Evaluation:
+            if deterministic:  # beside the evaluation of a policy that is judged by samples
+                return Evaluation((0.0,), (1,))
             return Evaluation((self.scores.pop(0) if len(self.scores) > 1 else self.scores[0],), (1,))
 
         run.evaluate = scored

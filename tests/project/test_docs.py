@@ -142,12 +142,20 @@ def planning_run(path: Path) -> None:
     train({"algo": "gumbel_muzero", "env_id": ENV_OF[path.name.split("__")[1]]} | small | long_enough, run_dir=path)
 
 
+def dreaming_run(path: Path) -> None:
+    """What the documents draw dreams of."""
+    small = {"num_envs": 2, "deter": 16, "hidden": 8, "units": 8, "stoch": 4, "classes": 4, "eval_episodes": 1}
+    enough = {"total_timesteps": 64, "learning_starts": 16, "batch_size": 4, "batch_length": 8}
+    train({"algo": "dreamer", "env_id": "CartPole-v1"} | small | enough, run_dir=path)
+
+
 ENV_OF = {"CartPole-v1": "CartPole-v1", "pettingzoo-tictactoe_v3": "pettingzoo/tictactoe_v3"}
 
 # The runs that the documents speak of, and how each is made.
 RUNS_IN_THE_WORDS = {
     "runs/gumbel_muzero__CartPole-v1__seed0__20260312-120000": planning_run,
     "runs/gumbel_muzero__pettingzoo-tictactoe_v3__seed0__20260312-120000": planning_run,
+    "runs/dreamer__CartPole-v1__seed0__20260312-120000": dreaming_run,
     "runs/ppo__CartPole-v1__seed0__20260312-120000": interrupted_run,
     "runs/awac__Pendulum-v1__seed0__20260312-120000": offline_run,
 }
