@@ -156,6 +156,31 @@ def test_kill_9_and_resume_of_a_planner_in_new_processes(tmp_path: Path) -> None
     assert (rows[-1]["temperature"], len({row["temperature"] for row in rows}) > 10) == (0.25, True)
 
 
+@pytest.mark.parametrize("engine", ["auto", "autograd"])
+def test_kill_9_and_resume_of_a_world_model_in_new_processes(engine: str, tmp_path: Path) -> None:
+    """Episodes, windows that wait and states that were written back, in the middle of all of them."""
+    config = tiny(
+        algo="dreamer",
+        engine=engine,
+        **{"size": "xxs", "deter": 16, "hidden": 8, "units": 8, "stoch": 4, "classes": 4, "blocks": 2, "bins": 15},
+        batch_size=2,
+        batch_length=6,
+        entropy_coef_schedule=1e-3,
+        normalize_obs=True,
+        imagination_starts=5,
+        buffer_size=150,
+        eval_interval=60,
+        total_timesteps=2 * N,
+        checkpoint_interval=48,
+    )
+    end = latest(killed_and_resumed(config, tmp_path))
+    assert end.state["algorithm"]["n_updates"] > 50
+    for name in ("replay.rows", "replay.records"):
+        assert sum(len(chunk) for chunk in end.arrays[name].chunks()) == 150, "the replay was full"
+    rows = metrics_rows(tmp_path / "killed")
+    assert (rows[-1]["entropy_coef"], len({row["entropy_coef"] for row in rows}) > 10) == (1e-3, True)
+
+
 @pytest.mark.parametrize("online", [False, True])
 def test_kill_9_and_resume_with_a_dataset_in_new_processes(online: bool, tmp_path: Path) -> None:
     config = tiny(
