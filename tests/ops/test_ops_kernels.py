@@ -66,3 +66,4 @@ def test_code_of_other_sources_is_deleted_and_other_files_are_not(tmp_path: Path
 def test_a_folder_that_cannot_be_written_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     kernels.forget_other_versions.__wrapped__(tmp_path / "file" / "below")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from rl_training.runtime.extras import import_extra
 from rl_training.runtime.imagination_view import ImaginationView, view_imagination
-from rl_training.runtime.plots import picture_file, write_bytes, write_picture
+from rl_training.runtime.plots import beside, picture_file, write_bytes, write_picture
 from rl_training.runtime.search_view import picture_of
 from rl_training.types import Array
 
@@ -28,14 +28,12 @@ def plot_imagination(
     """Draw dreams of the model of a run or checkpoint; `view_imagination` says what may be asked for.
 
     Written to `output`, else to `imagination.png` in the folder of the run, or in the current one for a checkpoint that
-    is in no run. Images are a film too, `.gif` beside the picture.
+    is in no run. The first image is a film too, `.gif` beside the picture.
     """
     import_extra("matplotlib", "plot", asked_by="plot")
     file = None if output is None else picture_file(output)
     view = view_imagination(path, which=which, **asked)
-    if file is None:
-        folder = view.checkpoint.parent.parent if view.checkpoint.parent.name == "checkpoints" else Path()
-        file = folder / "imagination.png"
+    file = beside(view.checkpoint, "imagination.png") if file is None else file
     write_picture(draw_imagination(view), file)
     files = [file]
     if view.images:

@@ -91,6 +91,7 @@ def view_imagination(
 def _compared(
     policy: DreamerPolicy, walk: Walk, context: int, gamma: float
 ) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The real and the dreamt parts of a view."""
     network, observer = policy.network.eval(), policy.observer
     rng, world = np.random.default_rng(_SEED), network.world
     rows = observer.tensors(observer.scaled(walk.obs))
@@ -111,9 +112,9 @@ def _compared(
             states.append(state)
         dreams = WorldState(*(torch.stack(parts, dim=1) for parts in zip(*states, strict=True)))
         dreamt = _said(network, dreams, gamma) | world.decoder.observations(world.decoder(dreams))
-        judged = _said(network, seen, gamma)
+        value = network.value.mean(network.value(seen.features))[:, 0]
     real = {part.name: rows[part.name] if isinstance(rows, Mapping) else rows for part in obs_parts(world.info)}
-    happened = {"value": judged["value"][:, 0].cpu().numpy()}
+    happened = {"value": value.cpu().numpy()}
     happened["reward"] = np.concatenate([[0.0], walk.reward]).astype(np.float32)
     happened["continuation"] = np.ones(len(walk.obs), np.float32)
     happened["continuation"][-1] = not walk.terminated

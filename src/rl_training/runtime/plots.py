@@ -99,6 +99,11 @@ def picture_file(path: str | Path) -> Path:
     return file
 
 
+def beside(checkpoint: Path, name: str) -> Path:
+    """Where a picture of a checkpoint is written: into its run, or the current folder if it is in no run."""
+    return (checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else Path()) / name
+
+
 def write_picture(figure: Any, file: Path) -> None:
     """Write a figure as a whole, or not at all."""
     picture = io.BytesIO()

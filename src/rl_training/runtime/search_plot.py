@@ -10,7 +10,7 @@ import numpy as np
 
 from rl_training.ops.search_tree import SearchTree
 from rl_training.runtime.extras import import_extra
-from rl_training.runtime.plots import picture_file, write_picture
+from rl_training.runtime.plots import beside, picture_file, write_picture
 from rl_training.runtime.search_view import RootAction, SearchView, view_search
 
 _MOST_NODES, _DEEPEST = 50, 8
@@ -33,9 +33,7 @@ def plot_search(
     import_extra("matplotlib", "plot", asked_by="plot")
     file = None if output is None else picture_file(output)
     view = view_search(path, which=which, **asked)
-    if file is None:
-        folder = view.checkpoint.parent.parent if view.checkpoint.parent.name == "checkpoints" else Path()
-        file = folder / "search.png"
+    file = beside(view.checkpoint, "search.png") if file is None else file
     write_picture(draw_search(view), file)
     return file, view
 
