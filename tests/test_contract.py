@@ -12,15 +12,12 @@ from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.train import build
 from rl_training.testing import CHECKS, check_policy_stands_alone, check_settings_are_live
 
-# Value prefixes are computed by torch, whatever the engine is; without them it has something to compute.
-WITHOUT = {("efficientzero", "auto"): {"value_prefix": False}}
-
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("engine", ["auto", "autograd"])
 @pytest.mark.parametrize("algo", REGISTRY)
 def test_contract(algo: str, engine: str, check: Callable[..., None]) -> None:
-    check(algo, engine=engine, **WITHOUT.get((algo, engine), {}))
+    check(algo, engine=engine)
 
 
 def test_the_liveness_check_finds_a_dead_setting() -> None:

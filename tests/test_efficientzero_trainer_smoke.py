@@ -22,6 +22,6 @@ class TestEfficientZero(PlanningSmoke):
     def test_every_part_of_it_at_once_trains_and_each_is_a_switch(self, tmp_path: Path) -> None:
         fresh = {"horizon_age": 20, "search_value_age": 40, "prefix_horizon": 2}
         assert self.run(tmp_path / "all", **fresh)["n_updates"] == 36.0
-        assert latest(tmp_path / "all").meta["engine"] == "autograd", "value prefixes are not for the engine"
         self.run(tmp_path / "none", value_prefix=False, consistency_coef=0.0)
-        assert latest(tmp_path / "none").meta["engine"] == "mlp"
+        for parts in ("all", "none"):
+            assert latest(tmp_path / parts).meta["engine"] == "mlp"

@@ -131,12 +131,19 @@ def test_an_update_learns_prefixes_and_searches_read_rewards_from_them() -> None
     assert state.memory[:, -1].tolist() == [1.0, 1.0], "one step since the last reset"
 
 
+@pytest.mark.parametrize("horizon", [1, 2, 5])
+@pytest.mark.parametrize("info", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
+def test_both_forms_learn_the_same_prefixes(info: Any, horizon: int) -> None:
+    assert_forms_agree("efficientzero", info, prefix_horizon=horizon, consistency_coef=0.0, unroll_steps=5)
+
+
 # Consistency
 
 
+@pytest.mark.parametrize("value_prefix", [False, True], ids=["rewards", "prefixes"])
 @pytest.mark.parametrize("info", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
-def test_both_forms_learn_the_same_with_consistency(info: Any) -> None:
-    assert_forms_agree("efficientzero", info, value_prefix=False, consistency_coef=1.5, ent_coef=0.05)
+def test_both_forms_learn_the_same_with_consistency(info: Any, value_prefix: bool) -> None:
+    assert_forms_agree("efficientzero", info, value_prefix=value_prefix, consistency_coef=1.5, ent_coef=0.05)
 
 
 def test_the_consistency_loss_is_the_cosine_with_what_was_seen() -> None:

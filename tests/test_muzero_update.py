@@ -202,9 +202,10 @@ def gradient_of(learner: MuZero, batch: Any) -> torch.Tensor:
 
 @EACH_ENGINE
 @EACH_KIND
-def test_steps_that_are_masked_have_no_gradient(engine: str, info: Any) -> None:
+@pytest.mark.parametrize("value_prefix", [False, True], ids=["rewards", "prefixes"])
+def test_steps_that_are_masked_have_no_gradient(engine: str, info: Any, value_prefix: bool) -> None:
     """Whatever stands where the weight is 0, even the actions that lead there, the gradient is the same to the bit."""
-    settings = {"value_prefix": False, "unroll_steps": 4, "ent_coef": 0.1}
+    settings = {"value_prefix": value_prefix, "unroll_steps": 4, "ent_coef": 0.1}
     learner = learner_of("efficientzero", info, engine=engine, **settings)
     disturb(learner.learners["consistency"].weights.data, 3)
     memory, rng = history(learner, "ggogct"), np.random.default_rng(0)
@@ -602,11 +603,11 @@ def test_forbidden_actions_are_neither_played_nor_learned(algo: str, explore: bo
     assert np.isfinite(act.metrics["root_entropy"])
 
 
-@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize(("algo", "prefix"), [(algo, False) for algo in ALGORITHMS] + [("efficientzero", True)])
 @pytest.mark.parametrize("info", [DISCRETE, CONTINUOUS, MASKED], ids=["discrete", "continuous", "masked"])
-def test_all_ways_to_search_find_the_same(algo: str, info: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the compiled search, by NumPy and by torch."""
-    plain = PLAIN if algo == "efficientzero" else {}
+def test_all_ways_to_search_find_the_same(algo: str, prefix: bool, info: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the compiled search, by NumPy and by torch; value prefixes are always by one of the latter two."""
+    plain = PLAIN | {"value_prefix": prefix} if algo == "efficientzero" else {}
     obs = observations(info, 20, np.random.default_rng(1))
     ways: dict[str, Any] = {}
     for way, engine in (("fused", "auto"), ("numpy", "auto"), ("torch", "autograd")):
@@ -627,7 +628,7 @@ def test_all_ways_to_search_find_the_same(algo: str, info: Any, monkeypatch: pyt
 @pytest.mark.parametrize("algo", ALGORITHMS)
 @EACH_ENGINE
 def test_the_names_of_the_metrics(algo: str, engine: str) -> None:
-    learner = learner_of(algo, engine=engine, **(PLAIN if algo == "efficientzero" else {}))
+    learner = learner_of(algo, engine=engine)
     names = METRICS | ({"consistency_loss"} if algo == "efficientzero" else set())
     memory = memory_of(learner)
     assert learner.learn_from(memory, 2).keys() == names

@@ -25,7 +25,7 @@ from rl_training.testing import LinearMuZero
 from rl_training.types import Act, Array, SpaceInfo, Step
 
 ALGORITHMS = ("muzero", "gumbel_muzero", "efficientzero")
-# EfficientZero with nothing that MuZero does not have; value prefixes alone keep it from the engine.
+# EfficientZero with nothing that MuZero does not have.
 PLAIN = {"value_prefix": False, "consistency_coef": 0.0, "augment": False}
 SMALL: dict[str, Any] = {
     "batch_size": 12,

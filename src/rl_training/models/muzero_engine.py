@@ -84,7 +84,7 @@ class _Hidden:
     def write(self, x: Array) -> None:
         """Write the gradients of weights and biases; the inputs of all rows were `x`."""
         for layer, gradients in enumerate(self._gradients):
-            _write(x, self._d.arrays[layer], gradients)
+            write_layer(x, self._d.arrays[layer], gradients)
             x = self._outputs.arrays[layer]
 
     def apply(self, x: Array) -> Array:
@@ -112,7 +112,7 @@ class _Linears:
 
     def write(self, x: Array, d: Array) -> None:
         """Write the gradients of weights and biases, from the inputs and the gradient of the outputs."""
-        _write(x, d, (self._d_weight, self._d_bias))
+        write_layer(x, d, (self._d_weight, self._d_bias))
         end = 0
         for weight, bias in self._gradients:
             start, end = end, end + len(bias)
@@ -132,12 +132,15 @@ class MuZeroEngine:
     """The functions of an `MLPMuZero` on vectors, without autograd: see `within_reach`.
 
     It reads and writes the parameters where they are when it is made, so they must be flat by then. What `forward`
-    returns is valid until its next call; other methods return new arrays.
+    returns is valid until its next call; other methods return new arrays. A network that has given its reward layer
+    away has rewards of no bins.
     """
 
+    memory_size = 0  # what a search keeps of a state besides its latent
+
     def __init__(self, network: MLPMuZero, *, trained: bool) -> None:
-        assert isinstance(network.reward, nn.Linear)
-        info, size, bins = network.info, network.latent_size, network.reward_support.bins
+        rewards = [network.reward] if isinstance(network.reward, nn.Linear) else []
+        info, size, bins = network.info, network.latent_size, sum(layer.out_features for layer in rewards)
         self.network = network
         self.latent_size, self.action_size = size, info.action_size
         width = size + info.action_size
@@ -145,7 +148,7 @@ class MuZeroEngine:
         self._transition = _Hidden(network.transition, width, trained=trained)
         self._prediction = _Hidden(network.prediction, size, trained=trained)
         self._first = _Linears([network.first_latent], trained=trained)
-        self._next = _Linears([network.next_latent, network.reward], trained=trained)
+        self._next = _Linears([network.next_latent, *rewards], trained=trained)
         self._heads = _Linears([network.policy, network.value], trained=trained)
         outputs = self._heads.sizes
         # For every latent: itself and the action after it, the outputs of the heads, these apart, and gradients.
@@ -185,8 +188,23 @@ class MuZeroEngine:
             reward.reshape(steps, batch, -1),
         )
 
-    def backward(self, d_policy: Array, d_value: Array, d_reward: Array, d_latent: Array | None = None) -> None:
-        """Overwrite the gradients of all parameters, given those of the latest `forward`'s results."""
+    @property
+    def features(self) -> Array:
+        """The features `[K B, F]` from which the latest `forward` took the next latents."""
+        return self._transition.outputs(self._latents.arrays[0][: self._steps.rows])
+
+    def backward(
+        self,
+        d_policy: Array,
+        d_value: Array,
+        d_reward: Array,
+        d_latent: Array | None = None,
+        d_features: Array | None = None,
+    ) -> None:
+        """Overwrite the gradients of all parameters, given those of the latest `forward`'s results.
+
+        `d_features` is what somebody else sends back to `features`.
+        """
         steps, batch = d_reward.shape[:2]
         size, split = self.latent_size, self._heads.sizes[0]
         inputs, _, _, _, d_heads, d_latents = self._latents.arrays
@@ -194,7 +212,7 @@ class MuZeroEngine:
         first, _, first_ranges, d_first, d_next = self._rows.arrays
         d_heads[:, :split] = d_policy.reshape(-1, split)
         d_heads[:, split:] = d_value.reshape(-1, d_heads.shape[1] - split)
-        d_after[:, size:] = d_reward.reshape(-1, d_after.shape[1] - size)
+        d_after[:, size:] = d_reward.reshape(len(d_after), -1)
 
         everything = slice(0, len(inputs))
         multiply(d_heads, self._heads.weight, self._prediction.d_outputs)
@@ -207,6 +225,8 @@ class MuZeroEngine:
             rows, there = slice(step * batch, (step + 1) * batch), slice((step + 1) * batch, (step + 2) * batch)
             kernels.scale_latents_backward(after[rows], ranges[rows], d_latents[there], d_next, 0.5, d_after[rows])
             multiply(d_after[rows], self._next.weight, self._transition.d_outputs[rows])
+            if d_features is not None:
+                self._transition.d_outputs[rows] += d_features[rows]
             self._transition.backward(rows)
             self._transition.input_gradient(rows, d_next)
         # The first latent comes from the representation: what the first step sends back is not halved.
@@ -217,9 +237,13 @@ class MuZeroEngine:
 
     def initial(self, obs: Array) -> tuple[Array, Array, Array]:
         """Latents `[B, D]`, the policy's parameters `[B, P]` and values `[B]` of observations `[B, in]`."""
-        (raw,) = self._first.apply(self._representation.apply(obs))
-        latent = _scaled(raw)
+        latent = self.represent(obs)
         return latent, *self.predict(latent)
+
+    def represent(self, obs: Array) -> Array:
+        """The latents `[B, D]` of observations `[B, in]`."""
+        (raw,) = self._first.apply(self._representation.apply(obs))
+        return scaled(raw)
 
     def predict(self, latent: Array) -> tuple[Array, Array]:
         """The policy's parameters `[B, P]` and values `[B]` of latents `[B, D]`."""
@@ -228,12 +252,16 @@ class MuZeroEngine:
 
     def step(self, latent: Array, action: Array) -> tuple[Array, Array, Array, Array]:
         """Latents after actions `[B]` or `[B, d]`, rewards `[B]`, the policy's parameters `[B, P]`, values `[B]`."""
+        raw, reward = self._next.apply(self.follow(latent, action))
+        after = scaled(raw)
+        return after, expectation(reward, self.network.reward_support), *self.predict(after)
+
+    def follow(self, latent: Array, action: Array) -> Array:
+        """The features `[B, F]` of taking actions at latents."""
         inputs = np.empty((len(latent), self.latent_size + self.action_size), np.float32)
         inputs[:, : self.latent_size] = latent
         self._enter(action, inputs)
-        raw, reward = self._next.apply(self._transition.apply(inputs))
-        after = _scaled(raw)
-        return after, expectation(reward, self.network.reward_support), *self.predict(after)
+        return self._transition.apply(inputs)
 
     def packed(self, discount: float, spread: Array | None = None) -> PackedModel:
         """Dynamics and prediction for the compiled search; the next call overwrites the weights."""
@@ -317,7 +345,7 @@ def _activate(x: Array, bias: Array, kind: int, gates: Array | None) -> None:
         kernels.add_bias_silu(x, bias, gates)
 
 
-def _scaled(raw: Array) -> Array:
+def scaled(raw: Array) -> Array:
     """`min_max` of rows `[B, D]`."""
     latent = np.empty_like(raw)
     rows, size = raw.shape
@@ -326,7 +354,7 @@ def _scaled(raw: Array) -> Array:
     return latent
 
 
-def _write(x: Array, d: Array, gradients: Layer) -> None:
+def write_layer(x: Array, d: Array, gradients: Layer) -> None:
     """Write the gradients of a layer's weights and biases."""
     weight, bias = gradients
     multiply(d.T, x, weight)

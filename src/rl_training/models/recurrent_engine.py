@@ -21,12 +21,13 @@ from rl_training.types import Array, SpaceInfo
 class CoreEngine(ABC):
     """An LSTM or a GRU on packed steps: see `rl_training.models.recurrent`.
 
-    `backward` takes the gradient of the latest `forward`'s outputs, and overwrites the gradients of the weights.
+    `backward` takes the gradient of the latest `forward`'s outputs, and overwrites the gradients of the weights; then
+    `input_gradient` has something to say.
     """
 
-    def __init__(self, core: nn.LSTM | nn.GRU, kept: int, running: int, *, trained: bool) -> None:
-        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-        weights = [getattr(core, name) for name in names]
+    def __init__(self, core: nn.LSTM | nn.GRU | nn.LSTMCell, kept: int, running: int, *, trained: bool) -> None:
+        layer = "" if isinstance(core, nn.LSTMCell) else "_l0"
+        weights = [getattr(core, name + layer) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
         self.from_inputs, self.from_outputs, self.input_bias, self.output_bias = (w.detach().numpy() for w in weights)
         self._gradients = [gradient_of(weight) for weight in weights] if trained else []
         self.width = size = core.hidden_size
@@ -71,6 +72,10 @@ class CoreEngine(ABC):
         np.matmul(ones, d_inputs, out=d_input_bias[None])
         np.matmul(ones, d_recurrent, out=d_output_bias[None])
 
+    def input_gradient(self, d_x: Array) -> None:
+        """Write the gradient of the inputs `[N, in]`."""
+        multiply(self.gate_gradients()[0], self.from_inputs, d_x)
+
     def _spans(self) -> list[tuple[slice, int]]:
         """The rows of every step, and how many they are."""
         ends = np.cumsum(self._sizes).tolist()
@@ -108,7 +113,7 @@ class CoreEngine(ABC):
 class LSTMEngine(CoreEngine):
     """Keeps the previous cell and the tanh of the cell for every step, the cell and its gradient for every part."""
 
-    def __init__(self, core: nn.LSTM, *, trained: bool) -> None:
+    def __init__(self, core: nn.LSTM | nn.LSTMCell, *, trained: bool) -> None:
         super().__init__(core, kept=2, running=2, trained=trained)
 
     def known_bias(self) -> Array:

@@ -15,9 +15,9 @@ from rl_training.algorithms.off_policy import Engine
 from rl_training.algorithms.parts.networks import two_observations
 from rl_training.algorithms.parts.observer import Observer
 from rl_training.algorithms.planning import PlanningModelConfig
-from rl_training.models.muzero import MLPMuZero, MuZeroNetwork, muzero_network
-from rl_training.models.muzero_engine import MuZeroEngine, within_reach
+from rl_training.models.muzero import MuZeroNetwork, muzero_network
 from rl_training.models.muzero_search import EngineSearchModel, TorchSearchModel
+from rl_training.models.prefix_engine import engine_of, within_reach
 from rl_training.ops.sampled_policy import sample_logits, sampled_actions
 from rl_training.ops.search import PackedModel, Roots, SearchModel, fastest
 from rl_training.ops.two_hot import Support, expected, h_transform
@@ -81,18 +81,19 @@ class TorchInference(Inference):
 
 
 class EngineInference(Inference):
-    """A small MLP on a CPU."""
+    """A small MLP on a CPU; what its dynamics remember besides the latent keeps it from the compiled search."""
 
-    def __init__(self, network: MLPMuZero, observer: Observer) -> None:
-        self._engine, self._observer = MuZeroEngine(network, trained=False), observer
-        self._width = max(network.latent_size, network.transition.features, network.prediction.features)
+    def __init__(self, network: MuZeroNetwork, observer: Observer) -> None:
+        self._engine, self._observer = engine_of(network, trained=False), observer
+        body = self._engine.network
+        self._width = max(body.latent_size, body.transition.features, body.prediction.features)
 
     def evaluate(self, rows: Array) -> tuple[Array, Array, Array]:
         return self._engine.initial(self._observer.matrix(rows))
 
     def model(self, discount: float, candidates: Candidates | None, roots: int) -> SearchModel | PackedModel:
         spread, noise = (None, None) if candidates is None else (candidates.spread, candidates.nodes)
-        if fastest(self._width, roots) == "fused":
+        if not self._engine.memory_size and fastest(self._width, roots) == "fused":
             return self._engine.packed(discount, spread)
         return EngineSearchModel(self._engine, discount, spread=spread, noise=noise)
 
@@ -100,7 +101,6 @@ class EngineInference(Inference):
 def inference_of(network: MuZeroNetwork, observer: Observer, engine: Engine) -> Inference:
     """How a network is computed for searches."""
     if engine == "mlp":
-        assert isinstance(network, MLPMuZero)
         return EngineInference(network, observer)
     return TorchInference(network, observer)
 

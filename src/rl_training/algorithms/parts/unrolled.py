@@ -20,8 +20,8 @@ from rl_training.algorithms.parts.planning_policy import PlanningPolicy
 from rl_training.algorithms.parts.unroll_batch import UnrollBatch
 from rl_training.models.efficientzero import Consistency, prefix_targets
 from rl_training.models.flat import Follower, Learner
-from rl_training.models.muzero import MLPMuZero, MuZeroNetwork, Unrolled, unroll
-from rl_training.models.muzero_engine import MuZeroEngine
+from rl_training.models.muzero import MuZeroNetwork, Unrolled, unroll
+from rl_training.models.prefix_engine import engine_of
 from rl_training.ops.two_hot import two_hot
 from rl_training.types import Array
 
@@ -216,12 +216,11 @@ class EngineUnrolled(UnrolledModel):
 
     def __init__(self, policy: PlanningPolicy, objective: Objective, extras: Extras) -> None:
         super().__init__(policy, objective, extras)
-        assert isinstance(policy.network, MLPMuZero)
-        self._engine = MuZeroEngine(policy.network, trained=True)
+        self._engine = engine_of(policy.network, trained=True)
 
     def differentiate(self, batch: UnrollBatch, cfg: Any) -> Outcome:
         observer, engine, consistency = self.policy.observer, self._engine, self.consistency(cfg)
-        seen = None if consistency is None else engine.initial(observer.matrix(batch.later_rows()))[0]
+        seen = None if consistency is None else engine.represent(observer.matrix(batch.later_rows()))
         out = engine.forward(observer.matrix(batch.obs), batch.action)
         loss, slopes, divergences = self.objective.gradient(out, self.goals(batch), cfg)
         similarity, d_latent = 0.0, None
