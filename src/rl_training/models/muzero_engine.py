@@ -250,6 +250,12 @@ class MuZeroEngine:
         policy, value = self._heads.apply(self._prediction.apply(latent))
         return policy, expectation(value, self.network.value_support)
 
+    def values(self, obs: Array) -> Array:
+        """The values `[B]` of observations `[B, in]`."""
+        features = self._prediction.apply(self.represent(obs))
+        weight, bias = self._heads.layers[1]
+        return expectation(features @ weight.T + bias, self.network.value_support)
+
     def step(self, latent: Array, action: Array) -> tuple[Array, Array, Array, Array]:
         """Latents after actions `[B]` or `[B, d]`, rewards `[B]`, the policy's parameters `[B, P]`, values `[B]`."""
         raw, reward = self._next.apply(self.follow(latent, action))

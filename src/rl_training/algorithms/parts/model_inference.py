@@ -91,6 +91,9 @@ class EngineInference(Inference):
     def evaluate(self, rows: Array) -> tuple[Array, Array, Array]:
         return self._engine.initial(self._observer.matrix(rows))
 
+    def values(self, rows: Array) -> Array:
+        return self._engine.values(self._observer.matrix(rows))
+
     def model(self, discount: float, candidates: Candidates | None, roots: int) -> SearchModel | PackedModel:
         spread, noise = (None, None) if candidates is None else (candidates.spread, candidates.nodes)
         if not self._engine.memory_size and fastest(self._width, roots) == "fused":

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from rl_training.algorithms.off_policy import Engine
 from rl_training.algorithms.parts.planning_policy import PlanningPolicy
 from rl_training.algorithms.parts.unroll_batch import UnrollBatch
+from rl_training.models.consistency_engine import ConsistencyEngine
 from rl_training.models.efficientzero import Consistency, prefix_targets
 from rl_training.models.flat import Follower, Learner
 from rl_training.models.muzero import MuZeroNetwork, Unrolled, unroll
@@ -107,14 +108,6 @@ class TrainedConsistency:
         """The weighted sum of the losses of latents `[K, B, ...]` against those of what was seen `[K B, ...]`."""
         losses: Tensor = self.module(latent, seen.reshape(latent.shape), weight > 0.0)
         return (weight * losses).sum()
-
-    def gradient(self, latent: Array, seen: Array, weight: Array, coef: float) -> tuple[float, Array]:
-        """The loss, and `coef` times its gradient with respect to the latents; writes that of the parameters."""
-        leaf = torch.from_numpy(latent.copy()).requires_grad_()
-        loss = self.loss(leaf, torch.from_numpy(seen), torch.from_numpy(weight))
-        (coef * loss).backward(inputs=[leaf, *self.leaves()])  # type: ignore[no-untyped-call]
-        assert leaf.grad is not None
-        return float(loss.detach()), leaf.grad.numpy()
 
 
 @dataclass(frozen=True)
@@ -217,17 +210,17 @@ class EngineUnrolled(UnrolledModel):
     def __init__(self, policy: PlanningPolicy, objective: Objective, extras: Extras) -> None:
         super().__init__(policy, objective, extras)
         self._engine = engine_of(policy.network, trained=True)
+        self._similarity = None if extras.consistency is None else ConsistencyEngine(extras.consistency.module)
 
     def differentiate(self, batch: UnrollBatch, cfg: Any) -> Outcome:
-        observer, engine, consistency = self.policy.observer, self._engine, self.consistency(cfg)
-        seen = None if consistency is None else engine.represent(observer.matrix(batch.later_rows()))
+        observer, engine = self.policy.observer, self._engine
         out = engine.forward(observer.matrix(batch.obs), batch.action)
         loss, slopes, divergences = self.objective.gradient(out, self.goals(batch), cfg)
         similarity, d_latent = 0.0, None
-        if consistency is not None:
-            assert seen is not None
+        if self._similarity is not None and self.consistency(cfg) is not None:
+            seen = engine.represent(observer.matrix(batch.later_rows()))
             d_latent = np.zeros_like(out.latent)
-            similarity, d_latent[1:] = consistency.gradient(
+            similarity, d_latent[1:] = self._similarity.gradient(
                 out.latent[1:], seen, batch.later_weight(), cfg.consistency_coef
             )
             loss += cfg.consistency_coef * similarity
