@@ -90,7 +90,8 @@ class _Sums:
         batch = len(features) // steps
         np.take(features.reshape(steps, -1), self._order, axis=0, out=x.reshape(steps, -1))
         sizes = np.bincount(since) * batch
-        self._outputs, _ = self._core.forward(x, sizes, np.zeros((sizes[0], 2 * self._size), np.float32))
+        empty = np.zeros((sizes[0], 2 * self._size), np.float32)
+        self._outputs, _ = self._core.forward(x, sizes, empty, fresh=True)
         multiply(self._outputs, self._weight.T, logits)
         logits += self._bias
         return self._in_steps(logits).reshape(steps, batch, -1)

@@ -38,10 +38,15 @@ class CoreEngine(ABC):
         # For every part: recurrent contribution to the gates, gradient of the output, output, and `running` arrays.
         self._parts = Workspace((), [gates, size, size] + [size] * running)
         self._x = self._sizes = np.zeros(0, np.int64)
+        self._empty = 0  # how many of the first rows have previous outputs that are known to be 0
 
-    def forward(self, x: Array, sizes: Array, state: Array) -> tuple[Array, Array]:
-        """The outputs of all steps `[N, H]`, and the state of every part after its last one."""
+    def forward(self, x: Array, sizes: Array, state: Array, *, fresh: bool = False) -> tuple[Array, Array]:
+        """The outputs of all steps `[N, H]`, and the state of every part after its last one.
+
+        That all parts are `fresh`, with a state of 0, saves products.
+        """
         self._x, self._sizes = x, sizes
+        self._empty = len(state) if fresh else 0
         self._steps.resize(len(x))
         self._parts.resize(len(state))
         gates, outputs, before = self._steps.arrays[:3]
@@ -55,7 +60,10 @@ class CoreEngine(ABC):
             weights = self._transposed
         for rows, count in self._spans():
             before[rows] = hidden[:count]
-            multiply(hidden[:count], weights, recurrent[:count])
+            if rows.stop > self._empty:
+                multiply(hidden[:count], weights, recurrent[:count])
+            else:
+                recurrent[:count] = 0.0
             self.step(rows, count)
             outputs[rows] = hidden[:count]
         return outputs, self.state()
@@ -68,7 +76,7 @@ class CoreEngine(ABC):
         d_inputs, d_recurrent = self.gate_gradients()
         ones = np.ones((1, len(self._x)), np.float32)
         multiply(d_inputs.T, self._x, d_from_inputs)
-        multiply(d_recurrent.T, self._steps.arrays[2], d_from_outputs)
+        multiply(d_recurrent[self._empty :].T, self._steps.arrays[2][self._empty :], d_from_outputs)
         np.matmul(ones, d_inputs, out=d_input_bias[None])
         np.matmul(ones, d_recurrent, out=d_output_bias[None])
 
@@ -142,7 +150,8 @@ class LSTMEngine(CoreEngine):
         gates, _, _, cell_before, squashed = (array[rows] for array in self._steps.arrays)
         _, d_hidden, _, _, d_cell = (array[:count] for array in self._parts.arrays)
         kernels.lstm_backward(gates, cell_before, squashed, d_output, d_hidden, d_cell)
-        multiply(gates, self.from_outputs, d_hidden)
+        if rows.start:  # nothing learns from the gradient of the first state
+            multiply(gates, self.from_outputs, d_hidden)
 
     def gate_gradients(self) -> tuple[Array, Array]:
         gates = self._steps.arrays[0]
