@@ -118,6 +118,20 @@ def test_a_run_trains_and_resumes_to_the_bit(tmp_path: Path) -> None:
     train(config, run_dir=tmp_path / "whole")
     cut_and_resume(config, tmp_path / "cut", after=120)
     assert run_differences(tmp_path / "whole", tmp_path / "cut") == []
+
+
+@pytest.mark.usefixtures("suite")
+def test_dreamer_walks_and_resumes_to_the_bit(tmp_path: Path) -> None:
+    """2,000 steps of the preset, cut in the middle, with smaller networks and minibatches and fewer updates."""
+    small = {"size": "xxs", "deter": 32, "stoch": 4, "batch_size": 2, "batch_length": 16, "imagination_starts": 8}
+    steps = {"total_timesteps": 2_000, "updates_per_step": 0.03, "buffer_size": 3_000}
+    rhythm = {"checkpoint_interval": 1_500, "log_interval": 400, "eval_interval": None, "eval_episodes": 1}
+    config = load_config("dreamer/dmc_walker_walk", **small, **steps, **rhythm, num_envs=4, time_limit=100)
+    result = train(config, run_dir=tmp_path / "whole")
+    cut_and_resume(config, tmp_path / "cut", after=1_600)
+    assert (result["step"], result["n_updates"]) == (2_000.0, 29.0)
+    assert run_differences(tmp_path / "whole", tmp_path / "cut") == []
+    assert latest(tmp_path / "cut").meta["resume"] == "exact"
     assert latest(tmp_path / "cut").meta["resume"] == "exact"
 
 
