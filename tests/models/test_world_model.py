@@ -14,7 +14,7 @@ from rl_training.models.flat import FlatLaProp, Learner
 from rl_training.models.muzero import ImageLayout
 from rl_training.models.rssm import SIZES, Observed, WorldState
 from rl_training.models.rssm_heads import pathwise_columns, sample_action
-from rl_training.models.rssm_observations import obs_parts
+from rl_training.models.rssm_observations import halved_conv, obs_parts
 from rl_training.models.world_model import DreamerNetwork
 from rl_training.ops.distributions import action_distribution
 from rl_training.ops.latents import kl_losses
@@ -176,7 +176,7 @@ def layers_of(encoder: Any, planes: Tensor) -> Tensor:
     """The layers of an image encoder alone."""
     x = planes - 0.5
     for layer in encoder.images[0].layers:
-        x = layer(x, pool=True)
+        x = layer(x, halved_conv)
     return x.flatten(1)
 
 
