@@ -186,8 +186,9 @@ def normed(x: Tensor, scale: Tensor) -> Tensor:
     return x * torch.sigmoid(x)
 
 
-def test_images_are_encoded_step_by_step_as_it_is_written() -> None:
-    network = loud(network_for(space((32, 48, 3), "uint8")))
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_are_encoded_step_by_step_as_it_is_written(channels: int) -> None:
+    network = loud(network_for(space((32, 48, channels), "uint8")))
     weights = dict(network.world.encoder.images[0].named_parameters())
     obs = observations(network.world.info, 5)
     x = obs.permute(0, 3, 1, 2) / 255.0 - 0.5

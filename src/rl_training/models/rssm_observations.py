@@ -34,7 +34,8 @@ _KERNEL = 5
 # The channels of the convolutions, as multiples of the depth; each halves the image.
 _MULTIPLES = (2, 3, 4, 4)
 _SHRINKS = 2 ** len(_MULTIPLES)
-# Which of 5 weights in a row fall on the same of 3 pixels, where pixels are doubled: at the first and the second of two.
+# Which of 5 weights in a row fall on the same of 3 pixels, where pixels are doubled: for the first and the second of a
+# pair.
 _SUMS = torch.tensor(
     [[[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 0, 1]], [[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 1]]]
 )
