@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -65,15 +66,15 @@ def test_what_is_real_is_the_episode_of_an_evaluation(kind: str, runs: Path) -> 
     steps = len(walk.action)
     assert view.context == 2
     assert view.steps == steps > 2
-    np.testing.assert_allclose(view.real["reward"], [0.0, *walk.reward], rtol=1e-6)
-    np.testing.assert_array_equal(view.real["continuation"], [1.0] * steps + [0.0 if walk.terminated else 1.0])
-    parts = [name for name in view.real if name not in ("reward", "value", "continuation")]
-    assert set(view.dreamt) == set(view.real)
-    for name in parts:
-        assert view.real[name].shape == (steps + 1, *view.dreamt[name].shape[2:])
-        assert view.dreamt[name].shape[1] == steps - 2
+    np.testing.assert_allclose(view.real.heads["reward"], [0.0, *walk.reward], rtol=1e-6)
+    np.testing.assert_array_equal(view.real.heads["continuation"], [1.0] * steps + [0.0 if walk.terminated else 1.0])
+    for real, dreamt in zip(view.real, view.dreamt, strict=True):
+        assert real.keys() == dreamt.keys()
+        for name in real:
+            assert real[name].shape == (steps + 1, *dreamt[name].shape[2:])
+            assert dreamt[name].shape[1] == steps - 2
     if kind == "cartpole":
-        np.testing.assert_array_equal(view.real[""], walk.obs)
+        np.testing.assert_array_equal(view.real.parts[""], walk.obs)
 
 
 def test_dreams_begin_in_the_state_that_was_seen_and_do_the_same(runs: Path) -> None:
@@ -81,7 +82,7 @@ def test_dreams_begin_in_the_state_that_was_seen_and_do_the_same(runs: Path) -> 
     policy, walk = walked(runs / "pendulum", 0, 6)
     world = policy.network.world
     view = view_imagination(runs / "pendulum", seed=0, step=3, horizon=3)
-    assert view.dreamt["reward"].std(axis=0).max() > 0.0, "dreams differ by their latents"
+    assert view.dreamt.heads["reward"].std(axis=0).max() > 0.0, "dreams differ by their latents"
     for head in (world.rssm.prior_head, world.rssm.posterior_head):  # all latents are of the first class
         last = list(head.parameters())[-1]
         with torch.no_grad():
@@ -100,8 +101,10 @@ def test_dreams_begin_in_the_state_that_was_seen_and_do_the_same(runs: Path) -> 
             state = WorldState(deter, latent)
             values.append(float(policy.network.value.mean(policy.network.value(state.features))))
             action = torch.from_numpy(walk.action[step : step + 1]) if step < 6 else action
-    np.testing.assert_allclose(real["value"], values, atol=1e-4)
-    np.testing.assert_allclose(dreamt["value"], np.broadcast_to(values[4:], dreamt["value"].shape), atol=1e-4)
+    np.testing.assert_allclose(real.heads["value"], values, atol=1e-4)
+    np.testing.assert_allclose(
+        dreamt.heads["value"], np.broadcast_to(values[4:], dreamt.heads["value"].shape), atol=1e-4
+    )
 
 
 def test_numbers_are_curves_and_images_are_frames(runs: Path) -> None:
@@ -113,6 +116,38 @@ def test_numbers_are_curves_and_images_are_frames(runs: Path) -> None:
     titles = [panel.get_title() for panel in figure.axes if panel.get_title()]
     assert titles[0] == "step 2"
     assert titles[-3:] == ["reward", "value", "probability of going on"]
+
+
+class NamedLikeHeads(gym.Env[Any, Any]):
+    """Its observations have parts with the names of what a model says of states; every reward is 7."""
+
+    observation_space = gym.spaces.Dict(
+        {name: gym.spaces.Box(-9.0, 9.0, (k + 2,)) for k, name in enumerate(("reward", "value", "continuation"))}
+    )
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._seen(), 7.0, False, False, {}
+
+    def _seen(self) -> dict[str, Any]:
+        return {name: np.full(space.shape, -3.0, np.float32) for name, space in self.observation_space.spaces.items()}
+
+
+def test_parts_may_have_the_names_of_heads(tmp_path: Path) -> None:
+    env = {"env_id": f"{__name__}:NamedLikeHeads", "time_limit": 8}
+    train(tiny(algo="dreamer", **SMALL, **TINY_WORLD, **env), run_dir=tmp_path)
+    view = view_imagination(tmp_path, step=2, horizon=3)
+    np.testing.assert_array_equal(view.real.heads["reward"], [0.0, 7.0, 7.0, 7.0, 7.0, 7.0])
+    for number, name in enumerate(("reward", "value", "continuation")):
+        np.testing.assert_array_equal(view.real.parts[name], np.full((6, number + 2), -3.0))
+        assert view.dreamt.parts[name].shape[1:] == (3, number + 2)
+        assert view.dreamt.heads[name].shape[1:] == (3,)
+    titles = [panel.get_title() for panel in draw_imagination(view).axes]
+    assert {"reward 0", "value 2", "continuation 3", "reward", "value"} <= set(titles)
 
 
 def test_a_film_shows_the_real_frames_until_the_dream_begins(runs: Path) -> None:

@@ -136,6 +136,7 @@ class Walk:
     action: Array
     reward: Array
     terminated: bool
+    truncated: bool
 
 
 class Evaluator:
@@ -170,36 +171,31 @@ class Evaluator:
 
     def moment(self, policy: Policy, seed: int, steps: int) -> Moment:
         """What there is to decide after some greedy steps of the episode with this seed."""
-        with untouched():
-            envs = self._environments(1)
-            scale = ActionScaler(self._info, envs.single_action_space.dtype)
-            raw, carry = self._reset(envs, [seed], np.zeros(1, np.int64), None), policy.initial_carry(1)
-            for step in range(steps):
-                act = policy.act(self._row(raw), carry, explore=False, rng=_policy_stream())
-                carry = act.carry
-                raw, _, terminated, truncated, _ = envs.step(scale(act.action))
-                if (terminated | truncated).any():
-                    raise UserError(f"step={steps}: the episode with seed {seed} is over after {step + 1} steps")
-            board = getattr(getattr(envs, "envs", (None,))[0], "unwrapped", None)
-            return Moment(self._row(raw), board.game if isinstance(board, BoardEnv) else None)
+        walk = self._walk(policy, seed, steps, explore=False)
+        if walk.terminated or walk.truncated:
+            raise UserError(f"step={steps}: the episode with seed {seed} is over after {len(walk.reward)} steps")
+        board = getattr(getattr(self._envs, "envs", (None,))[0], "unwrapped", None)
+        return Moment(walk.obs[-1:], board.game if isinstance(board, BoardEnv) else None)
 
     def walk(self, policy: Policy, seed: int, steps: int) -> Walk:
         """Play the episode with this seed for some steps, or to its end, as an evaluation does."""
+        return self._walk(policy, seed, steps, explore=policy.judged_by_samples)
+
+    def _walk(self, policy: Policy, seed: int, steps: int, *, explore: bool) -> Walk:
         with untouched():
             envs = self._environments(1)
             scale, rng = ActionScaler(self._info, envs.single_action_space.dtype), _policy_stream()
             obs, carry = [self._row(self._reset(envs, [seed], np.zeros(1, np.int64), None))], policy.initial_carry(1)
             actions, rewards = list[Array](), list[Array]()
-            for _ in range(steps):
-                act = policy.act(obs[-1], carry, explore=policy.judged_by_samples, rng=rng)
-                raw, reward, terminated, truncated, _ = envs.step(scale(act.action))
+            terminated = truncated = False
+            while len(actions) < steps and not (terminated or truncated):
+                act = policy.act(obs[-1], carry, explore=explore, rng=rng)
+                raw, reward, (terminated,), (truncated,), _ = envs.step(scale(act.action))
                 carry = act.carry
                 obs.append(self._row(raw))
-                actions.append(act.action)
-                rewards.append(reward)
-                if terminated[0] or truncated[0]:
-                    break
-            return Walk(np.concatenate(obs), np.concatenate(actions), np.concatenate(rewards), bool(terminated[0]))
+                actions.append(act.action[0])
+                rewards.append(reward[0])
+            return Walk(np.concatenate(obs), np.array(actions), np.array(rewards), bool(terminated), bool(truncated))
 
     def _environments(self, width: int) -> VectorEnv[Any, Any, Any]:
         if self._envs is None or self._width != width:

@@ -66,18 +66,18 @@ def draw_imagination(view: ImaginationView) -> Any:
 def _curves(view: ImaginationView) -> list[tuple[str, Array, Array]]:
     """The title, the real numbers `[N + 1]` and the dreamt ones `[dreams, steps]` of every panel."""
     numbers = []
-    for name in view.real:
-        if name in view.images or name in _HEADS:
+    for name in view.real.parts:
+        if name in view.images:
             continue
-        real = view.real[name].reshape(view.steps + 1, -1)
-        dreamt = view.dreamt[name].reshape(*view.dreamt["reward"].shape, -1)
+        real = view.real.parts[name].reshape(view.steps + 1, -1)
+        dreamt = view.dreamt.parts[name].reshape(*view.dreamt.heads["reward"].shape, -1)
         words = name or "observation"
         numbers += [(f"{words} {k}", real[:, k], dreamt[..., k]) for k in range(real.shape[1])]
     if len(numbers) > _MOST_NUMBERS:
         # Those that move most say most.
         spread = [float(np.std(real)) for _, real, _ in numbers]
         numbers = [numbers[k] for k in sorted(np.argsort(spread)[::-1][:_MOST_NUMBERS])]
-    return numbers + [(title, view.real[name], view.dreamt[name]) for name, title in _HEADS.items()]
+    return numbers + [(title, view.real.heads[name], view.dreamt.heads[name]) for name, title in _HEADS.items()]
 
 
 def _draw_curve(panel: Any, view: ImaginationView, title: str, real: Array, dreamt: Array) -> None:
@@ -101,7 +101,7 @@ def _draw_frames(part: Any, view: ImaginationView, name: str) -> None:
     shown = np.linspace(view.context + 1, view.steps, count).round().astype(int)
     panels = part.subplots(2, count, squeeze=False)
     for column, step in enumerate(shown):
-        frames = (view.real[name][step], view.dreamt[name][0, step - view.context - 1])
+        frames = (view.real.parts[name][step], view.dreamt.parts[name][0, step - view.context - 1])
         for row, frame in enumerate(frames):
             panel = panels[row, column]
             panel.imshow(picture_of(frame[None]), cmap="gray", vmin=0, vmax=255)
@@ -118,8 +118,8 @@ def film(view: ImaginationView, name: str) -> bytes:
 
     frames = []
     for step in range(view.steps + 1):
-        real = view.real[name][step]
-        dreamt = real if step <= view.context else view.dreamt[name][0, step - view.context - 1]
+        real = view.real.parts[name][step]
+        dreamt = real if step <= view.context else view.dreamt.parts[name][0, step - view.context - 1]
         sides = [picture_of(frame[None]) for frame in (real, dreamt)]
         gap = np.full((len(sides[0]), 2, *sides[0].shape[2:]), 255, np.uint8)
         picture = Image.fromarray(np.concatenate([sides[0], gap, sides[1]], axis=1))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,14 +29,23 @@ _DREAMS = 32
 _SEED = 20_260_312  # of the latents that are drawn
 
 
+class Course(NamedTuple):
+    """What is observed, by the names of an observation's parts, and what is said of the same states.
+
+    The heads are `reward`, `value` and `continuation`: the reward that arrived with an observation, the value of the
+    state, and the probability that the episode goes on.
+    """
+
+    parts: Mapping[str, Array]
+    heads: Mapping[str, Array]
+
+
 @dataclass(frozen=True)
 class ImaginationView:
     """An episode of N steps, and dreams of all but its first `context` steps in which the same is done.
 
-    `real` is `[N + 1, ...]`, a row for every observation; `dreamt` is `[dreams, N - context, ...]`. Both have the
-    names of the observation's parts and `reward`, `value` and `continuation`: the reward that arrived with an
-    observation, the value of the state, and the probability that the episode goes on. A real value is that of the state
-    which the model sees in the real observations.
+    `real` is `[N + 1, ...]`, a row for every observation; `dreamt` is `[dreams, N - context, ...]`. A real value is
+    that of the state which the model sees in the real observations.
     """
 
     checkpoint: Path
@@ -44,12 +54,12 @@ class ImaginationView:
     place: str
     context: int
     images: tuple[str, ...]
-    real: Mapping[str, Array]
-    dreamt: Mapping[str, Array]
+    real: Course
+    dreamt: Course
 
     @property
     def steps(self) -> int:
-        return len(self.real["reward"]) - 1
+        return len(self.real.heads["reward"]) - 1
 
 
 def view_imagination(
@@ -88,10 +98,8 @@ def view_imagination(
     )
 
 
-def _compared(
-    policy: DreamerPolicy, walk: Walk, context: int, gamma: float
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """The real and the dreamt parts of a view."""
+def _compared(policy: DreamerPolicy, walk: Walk, context: int, gamma: float) -> tuple[Course, Course]:
+    """What is real, and what is dreamt."""
     network, observer = policy.network.eval(), policy.observer
     rng, world = np.random.default_rng(_SEED), network.world
     rows = observer.tensors(observer.scaled(walk.obs))
@@ -111,22 +119,26 @@ def _compared(
             state, _ = world.rssm.imagine(state, action.expand(_DREAMS, -1), uniform(_DREAMS))
             states.append(state)
         dreams = WorldState(*(torch.stack(parts, dim=1) for parts in zip(*states, strict=True)))
-        dreamt = _said(network, dreams, gamma) | world.decoder.observations(world.decoder(dreams))
+        dreamt = Course(_arrays(world.decoder.observations(world.decoder(dreams))), _said(network, dreams, gamma))
         value = network.value.mean(network.value(seen.features))[:, 0]
-    real = {part.name: rows[part.name] if isinstance(rows, Mapping) else rows for part in obs_parts(world.info)}
-    happened = {"value": value.cpu().numpy()}
-    happened["reward"] = np.concatenate([[0.0], walk.reward]).astype(np.float32)
-    happened["continuation"] = np.ones(len(walk.obs), np.float32)
-    happened["continuation"][-1] = not walk.terminated
-    shown = {name: tensor.cpu().numpy() for name, tensor in dreamt.items()}
-    return {name: tensor.cpu().numpy() for name, tensor in real.items()} | happened, shown
+    parts = {part.name: rows[part.name] if isinstance(rows, Mapping) else rows for part in obs_parts(world.info)}
+    goes_on = np.ones(len(walk.obs), np.float32)
+    goes_on[-1] = not walk.terminated
+    reward = np.concatenate([[0.0], walk.reward]).astype(np.float32)
+    real = Course(_arrays(parts), {"reward": reward, "value": value.cpu().numpy(), "continuation": goes_on})
+    return real, dreamt
 
 
-def _said(network: DreamerNetwork, states: WorldState, gamma: float) -> dict[str, Tensor]:
+def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
+    return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+
+
+def _said(network: DreamerNetwork, states: WorldState, gamma: float) -> dict[str, Array]:
     """What the heads say of states. The discount is a part of what the continuation learned, and is taken out."""
     world, features = network.world, states.features
-    return {
+    said = {
         "reward": world.reward.mean(world.reward(features)),
         "value": network.value.mean(network.value(features)),
         "continuation": (torch.sigmoid(world.continues(features)) / max(gamma, 1e-6)).clamp(max=1.0),
     }
+    return _arrays(said)
