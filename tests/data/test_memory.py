@@ -15,7 +15,7 @@ from replay_feed import EVENTS, GAMMA, RECORDS, Feed, info_of
 from rl_training.data.batches import Transitions
 from rl_training.data.columns import Columns
 from rl_training.data.memory import Mixture, ReplayMemory
-from rl_training.data.replay import FrameReplay, Replay, bytes_needed, make_replay, replay_like, replay_of
+from rl_training.data.replay import FrameReplay, Replay, make_replay, replay_kind, replay_like, replay_of
 from rl_training.data.samplers import FreshFirst, PrioritizedSampler, UniformSampler
 from rl_training.runtime.checkpoints.chunk_files import (
     arrays_of,
@@ -234,8 +234,8 @@ def test_records_leave_the_rows_of_the_transitions_as_they_are() -> None:
 
 def test_the_size_of_the_records_counts() -> None:
     for info, stack in ((VECTOR, 1), (info_of((3, 4, 4), "uint8"), 3)):
-        needed = bytes_needed(info, 2, 40, stack, RECORDS)
-        assert needed == bytes_needed(info, 2, 40, stack) + 40 * Columns(RECORDS).row_bytes
+        needed = replay_kind(info, stack).bytes_needed(info, 2, 40, RECORDS)
+        assert needed == replay_kind(info, stack).bytes_needed(info, 2, 40) + 40 * Columns(RECORDS).row_bytes
         replay = make_replay(info, 2, 40, stack, RECORDS)
         assert needed == sum(array.data.nbytes for array in replay.arrays.values())
 

@@ -29,7 +29,7 @@ from rl_training.data import plain_replay, ram, replay_files
 from rl_training.data import replay as replay_module
 from rl_training.data.chunks import ChunkedArray
 from rl_training.data.columns import Columns
-from rl_training.data.replay import FrameReplay, Replay, bytes_needed, make_replay
+from rl_training.data.replay import FrameReplay, Replay, make_replay, replay_kind
 from rl_training.types import ObsPart, SpaceInfo, Step, UserError
 
 VECTOR = info_of((2,))
@@ -380,7 +380,7 @@ def test_a_saved_replay_is_bytes_and_json_only(saved: Path) -> None:
     assert sorted(path.name for path in saved.iterdir()) == ["replay.json", "rows_00000.bin"]
     description = replay_files.read_description(saved)
     assert replay_files.read_info(description["info"]) == KINDS["continuous"]
-    assert (saved / "rows_00000.bin").stat().st_size == 14 * bytes_needed(KINDS["continuous"], 1, 1, 1)
+    assert (saved / "rows_00000.bin").stat().st_size == 14 * Replay.slot_bytes(KINDS["continuous"])
 
 
 # Sizes.
@@ -389,7 +389,8 @@ def test_a_saved_replay_is_bytes_and_json_only(saved: Path) -> None:
 def test_the_size_that_is_said_is_the_size_that_is_taken() -> None:
     for info, frame_stack in ((VECTOR, 1), (KINDS["continuous"], 1), (info_of((4, 6, 6), "uint8"), 4)):
         replay = make_replay(info, 3, 100, frame_stack)
-        assert bytes_needed(info, 3, 100, frame_stack) == sum(array.data.nbytes for array in replay.arrays.values())
+        needed = replay_kind(info, frame_stack).bytes_needed(info, 3, 100)
+        assert needed == sum(array.data.nbytes for array in replay.arrays.values())
 
 
 def test_frames_are_kept_once_only_where_stacks_are_made_of_them() -> None:
@@ -398,11 +399,11 @@ def test_frames_are_kept_once_only_where_stacks_are_made_of_them() -> None:
     assert type(make_replay(frames, 1, 100, 1)) is Replay
     assert type(make_replay(vectors, 1, 100, 4)) is Replay
     assert type(make_replay(KINDS["packed"], 1, 100, 4)) is Replay
-    assert bytes_needed(info_of((4, 84, 84), "uint8"), 1, 1000, 4) < 1000 * 84 * 84 * 1.01
+    assert FrameReplay.bytes_needed(info_of((4, 84, 84), "uint8"), 1, 1000) < 1000 * 84 * 84 * 1.01
 
 
 def test_a_size_that_does_not_fit_is_refused_and_the_largest_one_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = bytes_needed(VECTOR, 1, 1, 1)
+    row = Replay.slot_bytes(VECTOR)
     monkeypatch.setattr(replay_module, "available_memory", lambda: 1000 * row + 5)
     with pytest.raises(UserError) as caught:
         make_replay(VECTOR, 3, 5000, 1)

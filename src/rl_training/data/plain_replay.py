@@ -55,6 +55,16 @@ class Replay:
         """How long the ring of each environment is."""
         return max(1, buffer_size // num_envs)
 
+    @classmethod
+    def bytes_needed(cls, info: SpaceInfo, num_envs: int, buffer_size: int, records: Records | None = None) -> int:
+        """The RAM that a full buffer takes, in bytes."""
+        return cls.slot_bytes(info, records) * cls.positions_of(info, num_envs, buffer_size) * num_envs
+
+    @classmethod
+    def slot_bytes(cls, info: SpaceInfo, records: Records | None = None) -> int:
+        """The RAM of one slot, with what is recorded beside it."""
+        return cls.columns_of(info).row_bytes + Columns(records or {}).row_bytes
+
     @staticmethod
     def columns_of(info: SpaceInfo) -> Columns:
         """What a slot holds."""

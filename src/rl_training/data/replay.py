@@ -6,14 +6,13 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from rl_training.data.columns import Columns
 from rl_training.data.frame_replay import FrameReplay
 from rl_training.data.plain_replay import Change, Replay
 from rl_training.data.ram import available_memory, readable
 from rl_training.data.row_replay import RowReplay
 from rl_training.types import Array, ArrayKind, Records, SpaceInfo, UserError
 
-__all__ = ["Change", "FrameReplay", "Replay", "bytes_needed", "make_replay", "replay_like", "replay_of"]
+__all__ = ["Change", "FrameReplay", "Replay", "make_replay", "replay_kind", "replay_like", "replay_of"]
 
 _LOG = logging.getLogger("rl_training")
 
@@ -32,29 +31,12 @@ def replay_like(info: SpaceInfo, state: Mapping[str, Any], frame_stack: int) -> 
     return make_replay(info, state["num_envs"], state["buffer_size"], frame_stack, records, rows=rows)
 
 
-def _kind(info: SpaceInfo, frame_stack: int, rows: bool) -> type[Replay]:
+def replay_kind(info: SpaceInfo, frame_stack: int = 1, *, rows: bool = False) -> type[Replay]:
+    """The kind of buffer that suits the observations: frames are kept once where stacks are made of them."""
     if rows:
         return RowReplay
     frames = frame_stack > 1 and info.obs_dtype == "uint8" and not info.packed
     return FrameReplay if frames else Replay
-
-
-def _slot_bytes(kind: type[Replay], info: SpaceInfo, records: Records | None) -> int:
-    return kind.columns_of(info).row_bytes + Columns(records or {}).row_bytes
-
-
-def bytes_needed(
-    info: SpaceInfo,
-    num_envs: int,
-    buffer_size: int,
-    frame_stack: int,
-    records: Records | None = None,
-    *,
-    rows: bool = False,
-) -> int:
-    """The RAM that a full replay buffer takes, in bytes."""
-    kind = _kind(info, frame_stack, rows)
-    return _slot_bytes(kind, info, records) * kind.positions_of(info, num_envs, buffer_size) * num_envs
 
 
 def make_replay(
@@ -70,11 +52,11 @@ def make_replay(
 
     Logs its size, and raises a UserError if it does not fit.
     """
-    kind = _kind(info, frame_stack, rows)
-    needed = bytes_needed(info, num_envs, buffer_size, frame_stack, records, rows=rows)
+    kind = replay_kind(info, frame_stack, rows=rows)
+    needed = kind.bytes_needed(info, num_envs, buffer_size, records)
     available = available_memory()
     if available is not None and needed > available:
-        most = available // _slot_bytes(kind, info, records) // num_envs * num_envs
+        most = available // kind.slot_bytes(info, records) // num_envs * num_envs
         raise UserError(
             f"buffer_size={buffer_size}: needs {readable(needed)} of RAM, and {readable(available)} are available; "
             f"at most {most} fit"
