@@ -28,7 +28,8 @@ from rl_training.runtime.envs.atari import is_atari
 from rl_training.runtime.envs.boards import is_board
 from rl_training.runtime.envs.dmc import is_dmc
 from rl_training.runtime.envs.grids import is_grid
-from rl_training.runtime.envs.make import EnvMaker, OwnProcesses, SavableCartPole
+from rl_training.runtime.envs.make import EnvMaker, SavableCartPole
+from rl_training.runtime.envs.processes import OwnProcesses
 from rl_training.runtime.extras import clash
 from rl_training.runtime.train import Run, build
 from run_helpers import Pulled, PullPlug, Walk, latest, metrics_rows, run_differences, tiny, walks

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
-import signal
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from multiprocessing.util import Finalize
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.algorithms.base import LoopConfig
 from rl_training.experiment.references import is_reference, resolve_reference, unfitting_call
@@ -39,6 +35,7 @@ from rl_training.runtime.envs.boards import (
 from rl_training.runtime.envs.dmc import is_dmc, register_dmc
 from rl_training.runtime.envs.grids import is_grid, make_grid, register_grids
 from rl_training.runtime.envs.lives import FrameStack
+from rl_training.runtime.envs.processes import OwnProcesses
 from rl_training.runtime.envs.spaces import PackedObservation, describe_spaces, mask_size
 from rl_training.runtime.extras import extra_behind, missing
 from rl_training.types import Array, SpaceInfo, UserError
@@ -58,9 +55,6 @@ _REGISTERED_BY_IMPORT: tuple[tuple[Callable[[str], bool], Callable[[str], Any]],
     (is_dmc, register_dmc),
     (is_grid, register_grids),
 )
-
-# How many seconds a process has to close its environment.
-_PATIENCE = 5.0
 
 
 class RebuiltPerEpisode(gym.Wrapper[Any, Any, Any, Any]):
@@ -91,67 +85,6 @@ class SavableCartPole(CartPoleVectorEnv):
         self.state, self.steps = state["state"].copy(), state["steps"].copy()
         self.prev_done = state["prev_done"].copy()
         self.np_random.bit_generator.state = state["rng"]
-
-
-class OwnProcesses(AsyncVectorEnv):
-    """Environments in their own processes. Only the main process handles signals: it saves, then ends them."""
-
-    def __init__(self, make: Callable[[], gym.Env[Any, Any]], num_envs: int) -> None:
-        make = partial(_make_in_worker, make, os.getpid())
-        super().__init__([make] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
-        # Without `close`, the interpreter would wait at exit for processes that ignore its SIGTERM.
-        Finalize(self, _kill, args=(self.processes,), exitpriority=10)
-
-    def reset_async(self, *arguments: Any, **options: Any) -> None:
-        with _reporting_dead_processes():
-            super().reset_async(*arguments, **options)
-
-    def reset_wait(self, *arguments: Any, **options: Any) -> Any:
-        with _reporting_dead_processes():
-            return super().reset_wait(*arguments, **options)
-
-    def step_async(self, actions: Any) -> None:
-        with _reporting_dead_processes():
-            super().step_async(actions)
-
-    def step_wait(self, *arguments: Any, **options: Any) -> Any:
-        with _reporting_dead_processes():
-            return super().step_wait(*arguments, **options)
-
-    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Ask every process to end, and kill those that do not."""
-        for pipe in self.parent_pipes:
-            if pipe is not None and not terminate:
-                with suppress(OSError):  # it has ended by itself
-                    pipe.send(("close", None))
-        for process in self.processes:
-            process.join(0.0 if terminate else _PATIENCE)
-        _kill(self.processes)
-        for pipe in self.parent_pipes:
-            if pipe is not None:
-                pipe.close()
-
-
-@contextmanager
-def _reporting_dead_processes() -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, ConnectionError) as error:
-        raise UserError("an environment's process ended (killed, out of memory, or crashed)") from error
-
-
-def _kill(processes: Iterable[Any]) -> None:
-    for process in processes:
-        process.kill()
-        process.join()
-
-
-def _make_in_worker(make: Callable[[], gym.Env[Any, Any]], main_process: int) -> gym.Env[Any, Any]:
-    """Make an environment in a process that ignores signals: a group's signals are left to the main process."""
-    if os.getpid() != main_process:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-    return make()
 
 
 def reset_each(envs: VectorEnv[Any, Any, Any], seeds: Sequence[int], mask: Array | None = None) -> Array:
