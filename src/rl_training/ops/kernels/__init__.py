@@ -38,7 +38,15 @@ def inlined(function: F) -> F:
     return _compiled(function, _nrt=False, forceinline=True)
 
 
-def _compiled(function: F, **options: bool) -> F:
+def pasted(function: F) -> F:
+    """`lean` for a large function that one or two kernels call.
+
+    It is compiled as a part of each caller and not by itself, since the time goes into optimising it, once in each.
+    """
+    return _compiled(function, _nrt=False, inline="always")
+
+
+def _compiled(function: F, **options: Any) -> F:
     try:
         kernel = numba.njit(cache=True, error_model="numpy", **options)(function)
     except RuntimeError:  # numba found no folder that it may write its cache to

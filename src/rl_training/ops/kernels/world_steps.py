@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.ops.kernels import lean
+from rl_training.ops.kernels import lean, pasted
 from rl_training.ops.kernels.normed import norm_silu, norm_silu_backward
 from rl_training.ops.kernels.products import product
 from rl_training.ops.kernels.world_states import (
@@ -27,7 +27,7 @@ from rl_training.types import Array
 Arrays = tuple[Any, ...]
 
 
-@lean
+@pasted
 def _normed(start: int, stop: int, kept: Arrays, weights: Arrays) -> None:
     """`norm_silu` of some rows."""
     z, gates, out, inverse = kept
@@ -35,7 +35,7 @@ def _normed(start: int, stop: int, kept: Arrays, weights: Arrays) -> None:
     norm_silu(z[start:stop], bias, scale, eps, inverse[start:stop], gates[start:stop], out[start:stop])
 
 
-@lean
+@pasted
 def _normed_backward(start: int, stop: int, kept: Arrays, weights: Arrays, slopes: Arrays) -> None:
     """`norm_silu_backward` of some rows."""
     z, gates, _, inverse = kept
@@ -70,7 +70,7 @@ def advance_forward(
     gru_forward(blocked_gates[start:stop], gate_bias, shift, before, squashed[start:stop], after)
 
 
-@lean
+@pasted
 def _advance_backward(
     start: int,
     stop: int,
@@ -107,7 +107,7 @@ def _advance_backward(
         product(d_hidden, k, block, own, k, d_before, k, block, 1)
 
 
-@lean
+@pasted
 def _see(
     start: int,
     stop: int,
