@@ -1,23 +1,18 @@
-"""Updates of DreamerV3 on the same batch: SheepRL, with models of the sizes of ours.
+"""Updates of DreamerV3 on the same batch, by us and by SheepRL, with models of the same sizes; and our acting.
 
-`python benchmarks/dreamers.py sheeprl xxs` prints updates per second as JSON. The batch has CartPole's shape and does
-not change: drawing from a memory and writing latents back is not part of it. Libraries are imported inside of the
-functions, so that a process loads one side only.
+The batch has CartPole's shape and does not change: drawing from a memory and writing latents back is not part of it.
+Libraries are imported inside of the functions, so that a process loads one side only.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import import_module
-from importlib.metadata import version
+from math import ceil
 from typing import Any
 
-from sides import THREAD_VARIABLES, train_slice
-from summary import rates, spread
 from trainers import Advance, repeating
 
 
@@ -41,12 +36,13 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Task:
-    """What an update learns from: sequences of vectors, and imagined ones that start at each of their states."""
+    """What an update learns from: sequences of vectors, and imagined ones that start at their states, all or some."""
 
     size: Size
     sequences: int = 16
     length: int = 64
     horizon: int = 15
+    starts: int | None = None  # peers know all of them only
     observations: int = 4
     actions: int = 2
 
@@ -194,46 +190,86 @@ def sheeprl_2023(task: Task) -> Callable[[], Any]:
     return update
 
 
-# Who makes an update of a task. Ours belongs here too, as "ours": its update on the same `batch(task)`. A work is then
-# {OURS: partial(dreamer_updates, "ours", "xxs"), "sheeprl": partial(dreamer_updates, "sheeprl", "xxs")}.
-SIDES: dict[str, Callable[[Task], Callable[[], Any]]] = {"sheeprl": sheeprl, "sheeprl_2023": sheeprl_2023}
+def ours(task: Task, engine: str = "auto") -> Callable[[], Any]:
+    """Our update, by the engine or by autograd, on the rows of the same batch."""
+    import torch
+
+    from rl_training.algorithms.parts.dreams import SequenceBatch
+
+    algorithm, data, size = our_algorithm(task, engine), batch(task), task.size
+    ends = data["terminated"].squeeze(-1).bool().numpy()
+    rows = SequenceBatch(
+        obs=data["state"].numpy(),
+        previous_action=data["actions"].argmax(dim=-1).numpy(),
+        reward=data["rewards"].squeeze(-1).numpy(),
+        first=data["is_first"].squeeze(-1).bool().numpy(),
+        last=ends,
+        terminal=ends,
+        deter=torch.zeros(task.sequences, size.deter).numpy(),
+        stoch=torch.full((task.sequences, size.stoch), size.classes, dtype=torch.uint8).numpy(),
+    )
+
+    def update() -> None:
+        algorithm.model.differentiate(rows, algorithm.draws(), algorithm.cfg)
+        algorithm.model.descend(algorithm.cfg)
+
+    return update
 
 
-def dreamer_updates(side: str, size: str, *, unit: str = "", threads: int = 1) -> Advance:
+def our_algorithm(task: Task, engine: str) -> Any:
+    """Dreamer for CartPole, with a model of this size."""
+    from rl_training.experiment.config import load_config
+    from rl_training.runtime.train import build
+
+    settings = {
+        "algo": "dreamer",
+        "env_id": "CartPole-v1",
+        "device": "cpu",
+        "engine": engine,
+        "buffer_size": 10_000,
+        "batch_size": task.sequences,
+        "batch_length": task.length,
+        "imagination_horizon": task.horizon,
+        "imagination_starts": task.starts,
+    }
+    run = build(load_config(settings | asdict(task.size)))
+    run.close()
+    return run.algorithm
+
+
+# Who makes an update of a task.
+SIDES: dict[str, Callable[[Task], Callable[[], Any]]] = {
+    "ours": ours,
+    "autograd": partial(ours, engine="autograd"),
+    "sheeprl": sheeprl,
+    "sheeprl_2023": sheeprl_2023,
+}
+
+
+def dreamer_updates(side: str, size: str, *, unit: str, threads: int, starts: int | None = None) -> Advance:
     """A side of a work: it makes updates of a model of this size."""
     import torch
 
     torch.set_num_threads(threads)
-    return repeating(SIDES[side](Task(SIZES[size])))
+    return repeating(SIDES[side](Task(SIZES[size], starts=starts)))
 
 
-def package_of(side: str) -> str:
-    """The distribution that a side measures."""
-    return "sheeprl" if side.startswith("sheeprl") else "rl-training"
+def dreamer_acting(side: str, size: str, *, unit: str, threads: int, num_envs: int) -> Advance:
+    """A side of a work: our policy follows environments and acts, by the engine or by torch. A step is one action."""
+    import numpy as np
+    import torch
 
+    torch.set_num_threads(threads)
+    policy = our_algorithm(Task(SIZES[size]), "auto" if side == "ours" else "autograd").policy
+    rng = np.random.default_rng(0)
+    obs = rng.standard_normal((num_envs, Task.observations)).astype(np.float32)
+    carry = policy.initial_carry(num_envs)
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("side", choices=SIDES)
-    parser.add_argument("size", choices=SIZES)
-    parser.add_argument("--updates", type=int, default=10, help="updates in a slice")
-    parser.add_argument("--rounds", type=int, default=5, help="slices, after one that is not counted")
-    parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args(arguments)
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(given.threads)))
-    advance = dreamer_updates(given.side, given.size, threads=given.threads)
-    advance(given.updates)
-    slices = [train_slice(advance, given.updates) for _ in range(given.rounds)]
-    result = {
-        "side": given.side,
-        "size": given.size,
-        "updates_per_cpu_second": asdict(spread(rates(slices, "cpu"))),
-        "updates_per_second": asdict(spread(rates(slices, "wall"))),
-        "slices": [asdict(piece) for piece in slices],
-        "versions": {package: version(package) for package in ("torch", "numpy", package_of(given.side))},
-    }
-    print(json.dumps(result, indent=2))
+    def advance(count: int) -> int:
+        nonlocal carry
+        turns = ceil(count / num_envs)
+        for _ in range(turns):
+            carry = policy.act(obs, carry, explore=True, rng=rng).carry
+        return turns * num_envs
 
-
-if __name__ == "__main__":
-    main()
+    return advance

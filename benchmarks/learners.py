@@ -21,7 +21,8 @@ from pair_parts import Pair
 from pairs import PAIRS
 from seed_files import Curve, data_file, fingerprint, own_code
 from trainers import d3rlpy_algo, named, sb3_model, sb3_names
-from works import OURS, PEERS
+
+from peers import OURS, PEERS
 
 Array = NDArray[Any]
 After = Callable[[int], None]

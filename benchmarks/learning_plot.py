@@ -11,7 +11,8 @@ import numpy as np
 from learning_summary import estimate
 from pair_parts import Pair
 from seed_files import Curve
-from works import OURS
+
+from peers import OURS
 
 # Two colours that people with any kind of colour blindness can tell apart; the peer's line is dashed as well.
 STYLES = {True: {"color": "#0072B2", "linestyle": "-"}, False: {"color": "#D55E00", "linestyle": "--"}}

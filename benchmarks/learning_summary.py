@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pair_parts import Pair
 from seed_files import Curve
-from works import OURS
+
+from peers import OURS
 
 Values = NDArray[np.float64]
 

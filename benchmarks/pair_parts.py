@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainers import STEPS, UPDATES
-from works import MUJOCO, OURS
+from works import MUJOCO
+
+from peers import OURS
 
 Settings = Mapping[str, Any]
 Family = Literal["on_policy", "off_policy", "offline"]

@@ -33,7 +33,9 @@ from summary import (
     ratios_table,
     spread,
 )
-from works import OTHER, OURS, PEERS, WORKS, Work
+from works import WORKS
+
+from peers import OTHER, OURS, PEERS, Work
 
 # A side whose share of a core was below this waited for other processes.
 QUIET = 0.95

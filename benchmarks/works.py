@@ -5,17 +5,15 @@ This file loads no library: each side does so in its own process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
+from dreamers import dreamer_acting, dreamer_updates
 from searches import Task, mctx_search, our_search
 from trainers import (
     SIMULATIONS,
-    STEPS,
     UPDATES,
-    Advance,
     d3rlpy_offline,
     our_updates,
     ours,
@@ -26,53 +24,9 @@ from trainers import (
     sb3_recurrent,
 )
 
-OURS = "ours"
-OTHER = "other"  # ours too, from another checkout of the package
+from peers import OURS, PEERS, Sides, Work
 
-
-class Peer(NamedTuple):
-    """The library that a side needs, and the package that installs it."""
-
-    module: str
-    package: str
-    install: str = "pip install -r benchmarks/requirements.txt"
-
-
-PEERS = {
-    "sb3": Peer("stable_baselines3", "stable-baselines3"),
-    "sb3_contrib": Peer("sb3_contrib", "sb3-contrib"),
-    "sb3_like": Peer("stable_baselines3", "stable-baselines3"),  # parts of the library in a loop of this folder
-    "sbx": Peer("sbx", "sbx-rl"),
-    "d3rlpy": Peer("d3rlpy", "d3rlpy", "pip install --no-deps -r benchmarks/requirements-no-deps.txt"),
-    "imitation": Peer("imitation", "imitation", "pip install --no-deps -r benchmarks/requirements-no-deps.txt"),
-    "plain": Peer("torch", "torch"),  # a file of this folder
-    "mctx": Peer("mctx", "mctx"),
-    "sheeprl": Peer("sheeprl", "sheeprl", "pip install -r benchmarks/requirements-sheeprl.txt"),
-    "sheeprl_2023": Peer("sheeprl", "sheeprl", "pip install -r benchmarks/requirements-sheeprl.txt"),
-    "autograd": Peer("torch", "torch"),  # ours too, with gradients by autograd in place of an engine
-}
-
-Sides = Mapping[str, Callable[..., Advance]]
 MUJOCO = {"mujoco": "pip install 'rl-training[mujoco]'"}
-
-
-@dataclass(frozen=True)
-class Work:
-    """The same training, done by us and by some peers."""
-
-    summary: str
-    slice_size: int  # units in a timed slice; some seconds of the slowest side
-    sides: Sides  # "ours" and names of PEERS
-    unit: str = STEPS
-    needs: Mapping[str, str] = field(default_factory=dict)  # modules that every side needs, and what installs them
-    note: str | None = None  # differences between the sides
-
-    @property
-    def peers(self) -> list[str]:
-        return [name for name in self.sides if name != OURS]
-
-    def build(self, side: str, threads: int) -> Advance:
-        return self.sides[OURS if side == OTHER else side](unit=self.unit, threads=threads)
 
 
 def on_policy(peer: str = "sb3", **settings: Any) -> Sides:
@@ -158,7 +112,13 @@ def planning(**settings: Any) -> dict[str, Any]:
     return common | settings
 
 
+def dreams(size: str, *peers: str, starts: int | None = None) -> Sides:
+    """Updates of Dreamer on the same rows, by us and by some peers."""
+    return {side: partial(dreamer_updates, side, size, starts=starts) for side in (OURS, *peers)}
+
+
 OFFLINE = "on 100,000 random transitions of Hopper's shape: updates of 256 rows, 256-256 relu"
+ROWS = "16 windows of 64 rows of CartPole's shape, 15 imagined steps"
 MODEL = "latents and hidden layers of 64, 21 bins, 2 actions"
 SB3_SAC, SBX_SAC = {"trainer": "stable_baselines3:SAC"}, {"trainer": "sbx:SAC"}
 
@@ -394,5 +354,28 @@ WORKS = {
         "Gumbel MuZero on CartPole-v1: 8 environments, 16 simulations, an update of 128 rows every 4 steps, 64 wide",
         1_600,
         {OURS: partial(ours, **planning())},
+    ),
+    "dreamer_update": Work(
+        f"Updates of Dreamer of the size xxs: {ROWS}, dreams from all of them",
+        4,
+        dreams("xxs", "sheeprl", "sheeprl_2023", "autograd"),
+        unit=UPDATES,
+    ),
+    "dreamer_update_1m": Work(
+        f"Updates of Dreamer of the size 1m: {ROWS}, dreams from all of them",
+        4,
+        dreams("1m", "sheeprl", "sheeprl_2023", "autograd"),
+        unit=UPDATES,
+    ),
+    "dreamer_update_128": Work(
+        f"Updates of Dreamer of the size xxs: {ROWS}, dreams from 128 of them",
+        10,
+        dreams("xxs", "autograd", starts=128),
+        unit=UPDATES,
+    ),
+    "dreamer_acting": Work(
+        "Dreamer of the size xxs acts in 8 environments of CartPole's shape; nothing is learned",
+        4_000,
+        {side: partial(dreamer_acting, side, "xxs", num_envs=8) for side in (OURS, "autograd")},
     ),
 }

@@ -1,18 +1,16 @@
-"""The benchmark of Dreamer's updates: its sizes and its batch, and the peer where it is installed."""
+"""The benchmarks of Dreamer: sizes and batch, both of our forms, and the peer where it is installed."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 import torch
 
-from benchmark_helpers import load, works
+from benchmark_helpers import dreamers, peers, works
 from rl_training.models.rssm import RSSM, SIZES
 
-dreamers = load("dreamers")
 TINY = dreamers.Task(dreamers.Size(16, 8, 4, 8, stoch=3, blocks=2), sequences=2, length=5, horizon=3)
 
 
@@ -38,34 +36,45 @@ def test_the_task_is_as_large_as_it_says() -> None:
     assert data["state"].equal(dreamers.batch(task, context=1)["state"])
 
 
-def test_sides_are_peers() -> None:
-    assert set(dreamers.SIDES) - {"ours"} <= works.PEERS.keys()
-    assert {dreamers.package_of(side) for side in works.PEERS if side.startswith("sheeprl")} == {"sheeprl"}
-    assert dreamers.package_of("ours") == "rl-training"
+def test_the_sides_of_a_work() -> None:
+    assert dreamers.SIDES.keys() - {"ours"} <= peers.PEERS.keys()
+    for name, size, starts in (("", "xxs", None), ("_1m", "1m", None), ("_128", "xxs", 128)):
+        work = works.WORKS[f"dreamer_update{name}"]
+        assert work.sides.keys() <= dreamers.SIDES.keys()
+        for side, build in work.sides.items():
+            assert (build.args, build.keywords) == ((side, size), {"starts": starts})
+    # A peer dreams from every state.
+    assert works.WORKS["dreamer_update_128"].peers == ["autograd"]
 
 
-def test_it_prints_rates_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    done: list[int] = []
-    tasks: list[Any] = []
+def test_both_of_our_forms_learn_from_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    build = dreamers.our_algorithm
+    monkeypatch.setattr(dreamers, "our_algorithm", lambda *given: made.append(build(*given)) or made[-1])
+    for side in ("ours", "autograd"):
+        update = dreamers.SIDES[side](TINY)
+        before = made[-1].model.learner.parameters.data.clone()
+        for _ in range(2):
+            update()
+        assert not made[-1].model.learner.parameters.data.equal(before)
+    engine, autograd = (algorithm.model for algorithm in made)
+    assert (type(engine).__name__, type(autograd).__name__) == ("EngineDreamer", "AutogradDreamer")
+    assert made[0].draws().prior.shape == (TINY.horizon, TINY.sequences * TINY.length, TINY.size.stoch)
+    assert dreamers.our_algorithm(replace(TINY, starts=4), "auto").draws().prior.shape[1] == 4
+    # The same numbers are drawn, so the same is learned.
+    torch.testing.assert_close(engine.learner.parameters.data, autograd.learner.parameters.data, rtol=1e-3, atol=1e-5)
 
-    def side(task: Any) -> Any:
-        tasks.append(task)
-        return lambda: done.append(sum(range(1000)))
 
-    monkeypatch.setitem(dreamers.SIDES, "sheeprl", side)
-    monkeypatch.setattr(dreamers, "version", lambda package: f"{package} 1")
+def test_updates_and_actions_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+    monkeypatch.setitem(dreamers.SIDES, "sheeprl", lambda task: lambda: done.append(task))
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
-    for name in dreamers.THREAD_VARIABLES:
-        monkeypatch.setenv(name, "1")
-    dreamers.main(["sheeprl", "1m", "--updates", "3", "--rounds", "4"])
-    result = json.loads(capsys.readouterr().out)
-    assert (result["side"], result["size"], len(result["slices"])) == ("sheeprl", "1m", 4)
-    assert len(done) == 3 * 5
-    assert tasks == [dreamers.Task(dreamers.SIZES["1m"])]
-    assert {piece["count"] for piece in result["slices"]} == {3}
-    rates = [piece["count"] / piece["cpu"] for piece in result["slices"]]
-    assert result["updates_per_cpu_second"]["highest"] == pytest.approx(max(rates))
-    assert result["versions"]["sheeprl"] == "sheeprl 1"
+    assert dreamers.dreamer_updates("sheeprl", "1m", unit="updates", threads=1)(3) == 3
+    assert done == [dreamers.Task(dreamers.SIZES["1m"])] * 3
+    monkeypatch.setitem(dreamers.SIZES, "xxs", TINY.size)
+    for side, build in works.WORKS["dreamer_acting"].sides.items():
+        assert build.args == (side, "xxs")
+        assert build(unit="environment steps", threads=1)(9) == 16
 
 
 # The peer, where it is installed

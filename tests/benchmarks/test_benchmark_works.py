@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmark_helpers import BENCHMARKS, trainers, works
+from benchmark_helpers import BENCHMARKS, peers, trainers, works
 from rl_training.runtime import train
 from rl_training.runtime.train import Run
 
@@ -24,7 +24,9 @@ ATARI = {"ppo_pong"}
 # Searches, and what learns from them: test_benchmark_planning.py
 PLANNING = {"gumbel_search", "gumbel_search_large", "puct_search", "muzero_update", "gumbel_cartpole"}
 OFFLINE = {name for name, work in works.WORKS.items() if "plain" in work.sides}
-OFF_POLICY = [name for name in works.WORKS if name not in ON_POLICY | ATARI | PLANNING | OFFLINE]
+# test_benchmark_dreamers.py
+DREAMER = {name for name in works.WORKS if name.startswith("dreamer_")}
+OFF_POLICY = [name for name in works.WORKS if name not in ON_POLICY | ATARI | PLANNING | OFFLINE | DREAMER]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_on_policy_peer_has_the_same_settings(name: str, models: list[StandIn]) 
     if algo == "recurrent_ppo":
         algo, shape["lstm_hidden_size"] = "RecurrentPPO", mine.pop("rnn_hidden_size")
         assert asked["policy"] == "MlpLstmPolicy"
-    assert asked["found"].lower() == f"{works.PEERS[peer].module}:{algo}".lower()
+    assert asked["found"].lower() == f"{peers.PEERS[peer].module}:{algo}".lower()
     assert asked["envs"].asked == (mine.pop("env_id"), mine.pop("num_envs"))
     assert asked["policy_kwargs"] == shape
     assert asked["device"] == "cpu"
