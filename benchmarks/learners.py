@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from libraries import OURS, PEERS
 from numpy.typing import NDArray
 from pair_parts import Pair
 from pairs import PAIRS
 from seed_files import Curve, data_file, fingerprint, own_code
 from trainers import d3rlpy_algo, named, sb3_model, sb3_names
-
-from peers import OURS, PEERS
 
 Array = NDArray[Any]
 After = Callable[[int], None]

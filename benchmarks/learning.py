@@ -29,12 +29,11 @@ from learning_summary import (
     sources,
     summarize,
 )
+from libraries import OURS, PEERS
 from pair_parts import FAMILIES, Pair
 from pairs import PAIRS
 from seed_files import DATA_VARIABLE, Curve, curves_of, data_file, fingerprint, own_code, read_curve, seed_file
 from sides import child_environment
-
-from peers import OURS, PEERS
 
 HERE = Path(__file__).resolve().parent
 TARGET = HERE / "learning"

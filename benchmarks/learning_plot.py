@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 from learning_summary import estimate
+from libraries import OURS
 from pair_parts import Pair
 from seed_files import Curve
-
-from peers import OURS
 
 # Two colours that people with any kind of colour blindness can tell apart; the peer's line is dashed as well.
 STYLES = {True: {"color": "#0072B2", "linestyle": "-"}, False: {"color": "#D55E00", "linestyle": "--"}}

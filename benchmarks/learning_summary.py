@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from libraries import OURS
 from numpy.typing import NDArray
 from pair_parts import Pair
 from seed_files import Curve
-
-from peers import OURS
 
 Values = NDArray[np.float64]
 

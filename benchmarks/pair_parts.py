@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from libraries import OURS
 from trainers import STEPS, UPDATES
 from works import MUJOCO
-
-from peers import OURS
 
 Settings = Mapping[str, Any]
 Family = Literal["on_policy", "off_policy", "offline"]

@@ -21,6 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from libraries import OTHER, OURS, PEERS, Work
 from sides import Side, SideFailed
 from summary import (
     CLOCKS,
@@ -34,8 +35,6 @@ from summary import (
     spread,
 )
 from works import WORKS
-
-from peers import OTHER, OURS, PEERS, Work
 
 # A side whose share of a core was below this waited for other processes.
 QUIET = 0.95

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from dreamers import dreamer_acting, dreamer_updates
+from libraries import OURS, PEERS, Sides, Work
 from searches import Task, mctx_search, our_search
 from trainers import (
     SIMULATIONS,
@@ -23,8 +24,6 @@ from trainers import (
     sb3_on_policy,
     sb3_recurrent,
 )
-
-from peers import OURS, PEERS, Sides, Work
 
 MUJOCO = {"mujoco": "pip install 'rl-training[mujoco]'"}
 

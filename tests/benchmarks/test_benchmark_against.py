@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmark_helpers import BENCHMARKS, peers, sides, speed, summary, works
+from benchmark_helpers import BENCHMARKS, libraries, sides, speed, summary, works
 
 Slice = summary.Slice
 # Ratios of 2, 5 and 3 by the clock, and of 1, 2.5 and 1.5 by CPU time.
@@ -41,7 +41,7 @@ def test_line_of_the_interval_goes_by_cpu_time() -> None:
     # Each of three ratios is drawn at least twice with a chance of 7 / 27, so the interval reaches both ends.
     line = "ours / other per CPU second: median 1.500, 90% interval 1.000 to 2.500 (3 rounds)"
     assert summary.interval_line(OURS, OTHER, "other") == line
-    work = peers.Work("Some training", 5, {})
+    work = libraries.Work("Some training", 5, {})
     slices = {"ours": OURS, "other": OTHER}
     assert line in speed.report("some_work", work, 1000, 1, slices)
     found = json.loads(json.dumps(speed.record("some_work", work, 1000, 1, slices)))
@@ -51,7 +51,7 @@ def test_line_of_the_interval_goes_by_cpu_time() -> None:
 
 
 def test_without_another_checkout_there_is_no_interval() -> None:
-    work = peers.Work("Some training", 5, {})
+    work = libraries.Work("Some training", 5, {})
     slices = {"ours": OURS, "sb3": OTHER}
     assert "interval" not in speed.report("some_work", work, 1000, 1, slices)
     assert speed.record("some_work", work, 1000, 1, slices)["intervals"] == {}
@@ -67,7 +67,7 @@ def test_sides_of_two_checkouts(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_another_checkout_builds_what_ours_builds() -> None:
-    work = peers.Work("Some training", 5, {"ours": lambda unit, threads: (unit, threads)}, unit="updates")
+    work = libraries.Work("Some training", 5, {"ours": lambda unit, threads: (unit, threads)}, unit="updates")
     assert work.build("other", 2) == work.build("ours", 2) == ("updates", 2)
     assert work.peers == []
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmark_helpers import dreamers, peers, works
+from benchmark_helpers import dreamers, libraries, works
 from rl_training.models.rssm import RSSM, SIZES
 
 TINY = dreamers.Task(dreamers.Size(16, 8, 4, 8, stoch=3, blocks=2), sequences=2, length=5, horizon=3)
@@ -37,7 +37,7 @@ def test_the_task_is_as_large_as_it_says() -> None:
 
 
 def test_the_sides_of_a_work() -> None:
-    assert dreamers.SIDES.keys() - {"ours"} <= peers.PEERS.keys()
+    assert dreamers.SIDES.keys() - {"ours"} <= libraries.PEERS.keys()
     for name, size, starts in (("", "xxs", None), ("_1m", "1m", None), ("_128", "xxs", 128)):
         work = works.WORKS[f"dreamer_update{name}"]
         assert work.sides.keys() <= dreamers.SIDES.keys()

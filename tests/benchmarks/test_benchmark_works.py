@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmark_helpers import BENCHMARKS, peers, trainers, works
+from benchmark_helpers import BENCHMARKS, libraries, trainers, works
 from rl_training.runtime import train
 from rl_training.runtime.train import Run
 
@@ -128,7 +128,7 @@ def test_on_policy_peer_has_the_same_settings(name: str, models: list[StandIn]) 
     if algo == "recurrent_ppo":
         algo, shape["lstm_hidden_size"] = "RecurrentPPO", mine.pop("rnn_hidden_size")
         assert asked["policy"] == "MlpLstmPolicy"
-    assert asked["found"].lower() == f"{peers.PEERS[peer].module}:{algo}".lower()
+    assert asked["found"].lower() == f"{libraries.PEERS[peer].module}:{algo}".lower()
     assert asked["envs"].asked == (mine.pop("env_id"), mine.pop("num_envs"))
     assert asked["policy_kwargs"] == shape
     assert asked["device"] == "cpu"

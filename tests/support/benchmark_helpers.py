@@ -19,5 +19,5 @@ def load(name: str) -> ModuleType:
 
 
 speed, sides, summary, trainers, works = map(load, ("speed", "sides", "summary", "trainers", "works"))
-peers, dreamers = map(load, ("peers", "dreamers"))
+libraries, dreamers = map(load, ("libraries", "dreamers"))
 bits, bit_cases, bit_records = map(load, ("bits", "bit_cases", "bit_records"))
