@@ -17,8 +17,8 @@ from rl_training.models.muzero_engine import MuZeroEngine, within_reach
 from rl_training.models.muzero_search import EngineSearchModel, TorchSearchModel
 from rl_training.ops.kernels import acting
 from rl_training.ops.kernels import unroll as kernels
-from rl_training.ops.sampled_policy import sample_logits, sampled_actions
-from rl_training.ops.search import GumbelRule, PackedModel, Puct, Roots, Searcher
+from rl_training.ops.sampled_policy import sample_logits
+from rl_training.ops.search import GumbelRule, PackedModel, Puct
 from rl_training.ops.two_hot import expectation, expected
 from rl_training.types import ObsPart, SpaceInfo
 from unrolled_models import (
@@ -31,6 +31,7 @@ from unrolled_models import (
     inputs,
     made,
     reference,
+    searched,
     slopes,
 )
 
@@ -350,19 +351,8 @@ def test_all_three_models_search_alike(kind: str, rule: Puct | GumbelRule) -> No
     info = KINDS[kind]
     network = made(info, (12,), "silu")
     engine = MuZeroEngine(network, trained=False)
-    rng = np.random.default_rng(3)
-    embedding, params, value = engine.initial(inputs(info, 1, 4)[0])
-    simulations, sampling, noise, actions, interior = 20, {}, None, 3, 3
-    roots = Roots(embedding, params, value)
-    if info.continuous:
-        actions, interior = 5, 2
-        spread = np.array([1.0, 3.0, 1.0, 3.0, 3.0], np.float32)
-        noise = rng.normal(size=(4, simulations + 1, interior, 2)).astype(np.float32)
-        table = sampled_actions(params, spread, rng.normal(size=(4, actions, 2)).astype(np.float32))
-        roots = Roots(embedding, np.zeros((4, actions), np.float32), value, actions=table)
-        sampling = {"spread": spread, "noise": noise}
-    searcher = Searcher(rule, simulations, actions, action_size=2 if info.continuous else 0, interior=interior)
-    fused = searcher(engine.packed(0.9, sampling.get("spread")), roots, noise=noise)
+    searcher, roots, sampling = searched(info, engine, rule)
+    fused = searcher(engine.packed(0.9, sampling.get("spread")), roots, noise=sampling.get("noise"))
     assert (fused.visits > 0).sum() > 4
     assert (fused.depth > 1.5).all()
     for model in (EngineSearchModel(engine, 0.9, **sampling), TorchSearchModel(network, 0.9, **sampling)):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -15,8 +13,7 @@ from rl_training.models.muzero import MuZeroNetwork, muzero_network, unroll
 from rl_training.models.muzero_engine import MuZeroEngine
 from rl_training.models.muzero_search import EngineSearchModel, TorchSearchModel
 from rl_training.models.prefix_engine import PrefixEngine, engine_of, within_reach
-from rl_training.ops.sampled_policy import sampled_actions
-from rl_training.ops.search import GumbelRule, Puct, Roots, Searcher
+from rl_training.ops.search import GumbelRule, Puct
 from rl_training.ops.two_hot import expected
 from rl_training.types import SpaceInfo
 from unrolled_models import (
@@ -29,6 +26,7 @@ from unrolled_models import (
     inputs,
     made,
     reference,
+    searched,
 )
 
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
@@ -167,19 +165,7 @@ def test_engine_and_torch_search_alike(kind: str, rule: Puct | GumbelRule) -> No
     info = KINDS[kind]
     network = prefixed(info, (12,), "silu", 2)
     engine = PrefixEngine(network, trained=False)
-    rng = np.random.default_rng(3)
-    embedding, params, value = engine.initial(inputs(info, 1, 4)[0])
-    simulations, actions, interior = 20, 3, 3
-    sampling: dict[str, Any] = {}
-    roots = Roots(embedding, params, value)
-    if info.continuous:
-        actions, interior = 5, 2
-        spread = np.array([1.0, 3.0, 1.0, 3.0, 3.0], np.float32)
-        noise = rng.normal(size=(4, simulations + 1, interior, 2)).astype(np.float32)
-        table = sampled_actions(params, spread, rng.normal(size=(4, actions, 2)).astype(np.float32))
-        roots = Roots(embedding, np.zeros((4, actions), np.float32), value, actions=table)
-        sampling = {"spread": spread, "noise": noise}
-    searcher = Searcher(rule, simulations, actions, action_size=2 if info.continuous else 0, interior=interior)
+    searcher, roots, sampling = searched(info, engine, rule)
     ours = searcher(EngineSearchModel(engine, 0.9, **sampling), roots)
     theirs = searcher(TorchSearchModel(network, 0.9, **sampling), roots)
     assert (ours.depth > 1.5).all()

@@ -10,6 +10,9 @@ import pytest
 import torch
 
 from rl_training.models.muzero import MLPMuZero, MuZeroNetwork, unroll
+from rl_training.models.muzero_engine import MuZeroEngine
+from rl_training.ops.sampled_policy import sampled_actions
+from rl_training.ops.search import GumbelRule, Puct, Roots, Searcher
 from rl_training.ops.two_hot import Support
 from rl_training.types import SpaceInfo
 
@@ -76,3 +79,22 @@ def assert_equal_gradients(network: MuZeroNetwork, wanted: list[torch.Tensor]) -
         squares += error**2
         assert error <= 2e-6 * max(float(exact.norm()), whole / len(wanted)), name
     assert squares**0.5 <= 1e-6 * whole
+
+
+def searched(info: SpaceInfo, engine: MuZeroEngine, rule: Puct | GumbelRule) -> tuple[Searcher, Roots, dict[str, Any]]:
+    """A search of 20 simulations from 4 roots, and how its model samples continuous actions: spread and noise."""
+    rng = np.random.default_rng(3)
+    embedding, params, value = engine.initial(inputs(info, 1, 4)[0])
+    simulations = 20
+    if not info.continuous:
+        return Searcher(rule, simulations, 3, interior=3), Roots(embedding, params, value), {}
+    actions, interior = 5, 2
+    spread = np.array([1.0, 3.0, 1.0, 3.0, 3.0], np.float32)
+    noise = rng.normal(size=(4, simulations + 1, interior, 2)).astype(np.float32)
+    table = sampled_actions(params, spread, rng.normal(size=(4, actions, 2)).astype(np.float32))
+    roots = Roots(embedding, np.zeros((4, actions), np.float32), value, actions=table)
+    return (
+        Searcher(rule, simulations, actions, action_size=2, interior=interior),
+        roots,
+        {"spread": spread, "noise": noise},
+    )

@@ -44,9 +44,8 @@ class Replay:
         self._store = self._columns.views(self._rows.data)
         self._by_position = self._columns.views(self._rows.data.reshape(-1, num_envs, self._columns.row_bytes))
         self._records = RecordColumns(records, num_envs, self.capacity) if records else None
-        self.arrays: Mapping[str, ChunkedArray] = {"rows": self._rows}
-        if self._records is not None:
-            self.arrays = {"rows": self._rows, "records": self._records.rows}
+        kept = {} if self._records is None else {"records": self._records.rows}
+        self.arrays: Mapping[str, ChunkedArray] = {"rows": self._rows, **kept}
         self._batch_kind = (-1, False)
         self._windows_kind = (-1, -1)
 

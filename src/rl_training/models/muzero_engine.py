@@ -193,26 +193,16 @@ class MuZeroEngine:
         """The features `[K B, F]` from which the latest `forward` took the next latents."""
         return self._transition.outputs(self._latents.arrays[0][: self._steps.rows])
 
-    def backward(
-        self,
-        d_policy: Array,
-        d_value: Array,
-        d_reward: Array,
-        d_latent: Array | None = None,
-        d_features: Array | None = None,
-    ) -> None:
-        """Overwrite the gradients of all parameters, given those of the latest `forward`'s results.
-
-        `d_features` is what somebody else sends back to `features`.
-        """
+    def backward(self, d_policy: Array, d_value: Array, d_reward: Array, d_latent: Array | None = None) -> None:
+        """Overwrite the gradients of all parameters, given those of the latest `forward`'s results."""
         steps, batch = d_reward.shape[:2]
-        size, split = self.latent_size, self._heads.sizes[0]
+        split = self._heads.sizes[0]
         inputs, _, _, _, d_heads, d_latents = self._latents.arrays
         after, _, ranges, d_after = self._steps.arrays
         first, _, first_ranges, d_first, d_next = self._rows.arrays
         d_heads[:, :split] = d_policy.reshape(-1, split)
         d_heads[:, split:] = d_value.reshape(-1, d_heads.shape[1] - split)
-        d_after[:, size:] = d_reward.reshape(len(d_after), -1)
+        d_features = self.rewards_backward(d_reward)
 
         everything = slice(0, len(inputs))
         multiply(d_heads, self._heads.weight, self._prediction.d_outputs)
@@ -234,6 +224,12 @@ class MuZeroEngine:
         multiply(d_first, self._first.weight, self._representation.d_outputs)
         self._representation.backward(slice(0, batch))
         self._write()
+
+    def rewards_backward(self, d_reward: Array) -> Array | None:
+        """Take the gradient of the rewards; returns that of `features`, if it does not come with the next latents'."""
+        d_after = self._steps.arrays[3]
+        d_after[:, self.latent_size :] = d_reward.reshape(len(d_after), -1)
+        return None
 
     def initial(self, obs: Array) -> tuple[Array, Array, Array]:
         """Latents `[B, D]`, the policy's parameters `[B, P]` and values `[B]` of observations `[B, in]`."""

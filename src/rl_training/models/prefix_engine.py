@@ -35,17 +35,8 @@ class PrefixEngine(MuZeroEngine):
         out = super().forward(obs, actions)
         return replace(out, reward=self._sums.forward(self.features, len(actions)))
 
-    def backward(
-        self,
-        d_policy: Array,
-        d_value: Array,
-        d_reward: Array,
-        d_latent: Array | None = None,
-        d_features: Array | None = None,
-    ) -> None:
-        d_own = self._sums.backward(d_reward)
-        d_features = d_own if d_features is None else d_own + d_features
-        super().backward(d_policy, d_value, d_reward[..., :0], d_latent, d_features)
+    def rewards_backward(self, d_reward: Array) -> Array | None:
+        return self._sums.backward(d_reward)
 
     def initial(self, obs: Array) -> tuple[Array, Array, Array]:
         latent, policy, value = super().initial(obs)
