@@ -18,6 +18,9 @@ from rl_training.ops.kernels import world_steps as steps
 from rl_training.ops.kernels.products import pack, panels_for
 from rl_training.types import Array
 
+# Imagined rows that are advanced together: what is between their products does not leave the processor's caches.
+_NEAR = 96
+
 
 class Advance:
     """`RSSM.advance` on rows, and its gradient: from states and actions to what is remembered."""
@@ -39,6 +42,7 @@ class Advance:
         # Of every row: gates, and tanh of the candidate.
         self._kept = Workspace((), [3 * size.deter, size.deter])
         self._packed = [panels_for(*matrix.shape) for matrix in self._matrices()]
+        self._packed_actions = panels_for(*self._entries[2].T.shape)
         self._packed_back = [panels_for(*matrix.shape) for matrix in self._matrices_back()] if trained else []
 
     def begin(self, rows: int) -> None:
@@ -48,6 +52,7 @@ class Advance:
         self._kept.resize(rows)
         for matrix, panels in zip(self._matrices(), self._packed, strict=True):
             pack(matrix, panels)
+        pack(self._entries[2].T, self._packed_actions)
 
     def begin_backward(self) -> None:
         """Make the weights of now ready for gradients."""
@@ -68,7 +73,7 @@ class Advance:
         return [*self._entries[:2], mixed[:, block:], mixed[:, :block], self._gate.reshape(3 * deter, block)]
 
     def enter_actions(self, columns: Array, rows: slice) -> None:
-        """Take the actions `[n, action_size]` of some rows, scaled; before `forward`."""
+        """Take the actions `[n, action_size]` of some rows, scaled: those that are kept."""
         multiply(columns, self._entries[2].T, self.entry.z[rows, self._columns[2]])
 
     @property
@@ -89,10 +94,13 @@ class Advance:
         """The weights of gradients, as kernels take them."""
         return tuple(self._packed_back)
 
-    def forward(self, before: Array, after: Array) -> None:
-        """Write `deter` to the first columns of `after`, from states `before`, both `[rows, F]`."""
-        norms = (self.entry.weights, self.hidden.weights)
-        steps.advance_forward(0, len(before), before, after, self.rows, norms, self.weights, UPDATE_BIAS)
+    def forward(self, before: Array, actions: Array, after: Array) -> None:
+        """Write `deter` to the first columns of `after`, from states `before`, both `[n, F]`, and scaled actions.
+
+        There may be more rows than there is room for: nothing is kept of them.
+        """
+        norms, weights = (self.entry.weights, self.hidden.weights), (*self.weights, self._packed_actions)
+        steps.advance_blocks(before, actions, after, self.rows, norms, weights, UPDATE_BIAS)
 
     def write(self, before: Array, actions: Array) -> None:
         """Write the gradients of all weights; the inputs of all rows were states `[rows, F]` and scaled actions."""
@@ -241,15 +249,14 @@ class Imagination:
 
     def begin(self, rows: int) -> None:
         """Make room for so many rows, with the weights of now."""
-        self.advance.begin(rows)
+        self.advance.begin(min(rows, _NEAR))
         self._prior.begin(rows)
         self._index = np.empty((rows, self.size.stoch), np.uint8)
 
     def step(self, state: Array, action: Array, uniform: Array, after: Array) -> None:
         """Write the states expected after scaled actions to `after` `[rows, F]`."""
         rows, deter, classes = slice(0, len(state)), self.size.deter, self.size.classes
-        self.advance.enter_actions(action, rows)
-        self.advance.forward(state, after)
+        self.advance.forward(state, action, after)
         softmax = self._prior.forward(after[:, :deter], rows)
         kernels.softmax_groups(softmax, self._prior.bias, classes)
         kernels.draw_latents(softmax, classes, self.unimix, uniform, self._index, after, deter)

@@ -25,6 +25,8 @@ _VECTORS = 2
 _PANEL = _VECTORS * _LANES
 _FLOATS = ir.VectorType(ir.FloatType(), _LANES)
 _FLOAT_BYTES = 4
+# Rows that meet all panels before the next ones do: they are still near.
+_NEAR = 48
 
 
 def _number(value: int) -> ir.Constant:
@@ -109,7 +111,8 @@ def _tile(rows: int) -> Any:
     return tile
 
 
-_four_rows, _one_row = _tile(4), _tile(1)
+# Six rows have so many sums that none waits for the one before it; those of more rows would not stay in registers.
+_six_rows, _four_rows, _one_row = _tile(6), _tile(4), _tile(1)
 
 
 def panels_for(inputs: int, outputs: int) -> Array:
@@ -133,12 +136,17 @@ def product(x: Array, left: int, inputs: int, w: Array, top: int, out: Array, to
     `w` is in panels, and has `outputs` columns. Columns of the others must be next to each other in memory.
     """
     rows, whole, last = x.shape[0], outputs // 16 * 16, w.shape[0] - 1
-    fours = rows // 4 * 4
-    for o in range(0, whole, 16):
-        for r in range(0, fours, 4):
-            _four_rows(x, r, left, w, o // 16, top, out, r, to + o, inputs, add)
-        for r in range(fours, rows):
-            _one_row(x, r, left, w, o // 16, top, out, r, to + o, inputs, add)
+    for start in range(0, rows, _NEAR):
+        stop = min(start + _NEAR, rows)
+        sixes = start + (stop - start) // 6 * 6
+        fours = sixes + (stop - sixes) // 4 * 4
+        for o in range(0, whole, 16):
+            for r in range(start, sixes, 6):
+                _six_rows(x, r, left, w, o // 16, top, out, r, to + o, inputs, add)
+            for r in range(sixes, fours, 4):
+                _four_rows(x, r, left, w, o // 16, top, out, r, to + o, inputs, add)
+            for r in range(fours, stop):
+                _one_row(x, r, left, w, o // 16, top, out, r, to + o, inputs, add)
     # The usual widths have nothing left here.
     for r in range(rows if whole < outputs else 0):
         for o in range(whole, outputs):

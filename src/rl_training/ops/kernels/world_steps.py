@@ -70,6 +70,22 @@ def advance_forward(
     gru_forward(blocked_gates[start:stop], gate_bias, shift, before, squashed[start:stop], after)
 
 
+@lean
+def advance_blocks(
+    before: Array, actions: Array, after: Array, rows: Arrays, norms: Arrays, weights: Arrays, shift: float
+) -> None:
+    """`advance_forward` of any number of rows, of which nothing is kept: as many at a time as `rows` has room for.
+
+    The last of the weights are those of the scaled actions `[n, action_size]`.
+    """
+    z, together, width = rows[0][0], rows[2].shape[0], weights[2].shape[1] // 3
+    own, from_action = (weights[0], weights[1], weights[2], weights[3], weights[4], weights[5]), weights[6]
+    for start in range(0, before.shape[0], together):
+        stop = min(start + together, before.shape[0])
+        product(actions[start:stop], 0, actions.shape[1], from_action, 0, z[: stop - start], 2 * width, width, 0)
+        advance_forward(0, stop - start, before[start:stop], after[start:stop], rows, norms, own, shift)
+
+
 @pasted
 def _advance_backward(
     start: int,
