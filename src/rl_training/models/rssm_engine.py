@@ -257,6 +257,6 @@ class Imagination:
         """Write the states expected after scaled actions to `after` `[rows, F]`."""
         rows, deter, classes = slice(0, len(state)), self.size.deter, self.size.classes
         self.advance.forward(state, action, after)
-        softmax = self._prior.forward(after[:, :deter], rows)
+        softmax = self._prior.forward(after, rows)
         kernels.softmax_groups(softmax, self._prior.bias, classes)
         kernels.draw_latents(softmax, classes, self.unimix, uniform, self._index, after, deter)

@@ -20,6 +20,9 @@ from rl_training.ops.kernels import world_heads as kernels
 from rl_training.ops.symexp import SymexpPoints
 from rl_training.types import Array
 
+# Rows of which everything is said before the next ones: long rows of probabilities do not leave the caches meanwhile.
+_NEAR = 512
+
 
 class Said(NamedTuple):
     """What is said of states, `[rows]` each: values, rewards, probabilities of going on, slow values."""
@@ -44,7 +47,9 @@ class StateHeads:
         heads = [network.value, network.world.reward, network.world.continues, slow]
         firsts = [head.torso[0] for head in heads]
         self._first = NormedLayers([layer for layer in firsts if isinstance(layer, NormedLinear)], trained=True)
-        self._heads = [OutputLayers(head, trained=head is not slow, skip=1) for head in heads]
+        self._heads = [
+            OutputLayers(head, trained=head is not slow, skip=1, padded=isinstance(head, NumberHead)) for head in heads
+        ]
         self._support = network.value.support
         self._positive = self._support.points[-(self._support.bins // 2) :].copy()
         self._numbers = Workspace((), [1] * len(heads))
@@ -57,16 +62,17 @@ class StateHeads:
             head.begin(rows)
 
     def forward(self, states: Array) -> Said:
-        """What is said of all states `[rows, F]`."""
-        rows = slice(0, len(states))
-        self._first.forward(states, rows)
+        """What is said of all states `[rows, F]`, a block of rows after the other."""
         said = [numbers.reshape(-1) for numbers in self._numbers.arrays]
-        for k, (head, number) in enumerate(zip(self._heads, said, strict=True)):
-            products = head.forward(self._first.out[:, self._columns(k)], rows)
-            if products.shape[1] == 1:
-                np.add(products[:, 0], head.bias, out=number)
-            else:
-                kernels.symexp_probabilities(products, head.bias, self._positive, number)
+        for start in range(0, len(states), _NEAR):
+            rows = slice(start, min(start + _NEAR, len(states)))
+            first = self._first.forward(states[rows], rows)
+            for k, (head, number) in enumerate(zip(self._heads, said, strict=True)):
+                products = head.forward(first, rows, self._columns(k).start)
+                if products.shape[1] == 1:
+                    np.add(products[:, 0], head.bias, out=number[rows])
+                else:
+                    kernels.symexp_probabilities(products, head.bias, self._positive, number[rows])
         value, reward, logits, slow = said
         return Said(value, reward, logistic(logits), slow)
 
@@ -83,10 +89,10 @@ class StateHeads:
 
     def learn_continuation(self, target: Array, weight: float) -> Array:
         """The same of the continuation, whose targets are probabilities `[rows]`; its losses are `[rows]`."""
-        rows, column = slice(0, len(target)), self._columns(2)
+        rows, left = slice(0, len(target)), self._columns(2).start
         logits = self._numbers.arrays[2][rows, 0]
         d = np.float32(weight) * (logistic(logits) - target)
-        self._heads[2].backward(self._first.out[rows, column], d[:, None], rows, self._first.d[rows, column])
+        self._heads[2].backward(self._first.out[rows], d[:, None], rows, self._first.d[rows], left)
         return cross_entropy(logits, target)
 
     def backward(self, states: Array, seen: int, learned: int, *, through_value: bool, d_states: Array) -> None:
@@ -110,13 +116,13 @@ class StateHeads:
         return slice(head * width, (head + 1) * width)
 
     def _learn_number(self, k: int, rows: slice, goals: Goals) -> Array:
-        head, column = self._heads[k], self._columns(k)
+        head, left = self._heads[k], self._columns(k).start
         probabilities, losses = head.products[rows], np.empty_like(goals.target)
         lower, share = symexp_places(goals.target, self._support)
         for target in range(len(losses)):
             kernels.two_hot_losses(probabilities, lower[target], share[target], losses[target])
         kernels.two_hot_slopes(probabilities, lower, share, goals.weight)
-        head.backward(self._first.out[rows, column], probabilities, rows, self._first.d[rows, column])
+        head.backward(self._first.out[rows], probabilities, rows, self._first.d[rows], left)
         return losses
 
 

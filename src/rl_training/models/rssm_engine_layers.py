@@ -9,12 +9,63 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from rl_training.models.mlp_engine import Workspace, gradient_of, multiply
 from rl_training.models.rssm_layers import NORM_EPS, NormedLinear, OutputMLP
 from rl_training.ops.kernels import normed as kernels
+from rl_training.ops.kernels.products import PANEL, pack, panels_for, product
 from rl_training.types import Array
+
+# From so many rows on, weights are copied to panels: then it pays.
+_MANY = 256
+
+
+class Product:
+    """Products of rows with a weight `[outputs, inputs]`, or with its transpose, which gradients need.
+
+    Inputs are columns of wider rows, from `left` on. Those of many rows are computed by compiled calls on one thread,
+    where these are faster than BLAS: layers are narrow. Rows must be next to each other in memory.
+    """
+
+    def __init__(self, weight: Array) -> None:
+        self.weight = weight
+        self._panels: list[Array | None] = [None, None]
+        self._packed = [False, False]
+
+    def begin(self) -> None:
+        """The weights may have changed."""
+        self._packed = [False, False]
+
+    def forward(self, x: Array, left: int, out: Array) -> None:
+        """Write the products of inputs `x` to the first columns of `out`; columns behind them are free."""
+        outputs, inputs = self.weight.shape
+        if _compiled(len(x), out.shape[1]):
+            product(x, left, inputs, self._copied(0, self.weight.T), 0, out, 0, out.shape[1], 0)
+        else:
+            multiply(x[:, left : left + inputs], self.weight.T, out[:, :outputs])
+
+    def backward(self, d: Array, d_x: Array, left: int) -> None:
+        """Write the gradient of inputs to `d_x`, from that of the products, in the first columns of `d`."""
+        outputs, inputs = self.weight.shape
+        if _compiled(len(d), inputs):
+            product(d, 0, outputs, self._copied(1, self.weight), 0, d_x, left, inputs, 0)
+        else:
+            multiply(d[:, :outputs], self.weight, d_x[:, left : left + inputs])
+
+    def _copied(self, which: int, matrix: Array) -> Array:
+        panels = self._panels[which]
+        if panels is None:
+            panels = self._panels[which] = panels_for(*matrix.shape)
+        if not self._packed[which]:
+            pack(matrix, panels)
+            self._packed[which] = True
+        return panels
+
+
+def _compiled(rows: int, outputs: int) -> bool:
+    return rows >= _MANY and outputs % PANEL == 0 and torch.get_num_threads() == 1
 
 
 class Stack:
@@ -121,10 +172,12 @@ class NormedLayers(Norm):
     def __init__(self, layers: Sequence[NormedLinear], *, trained: bool) -> None:
         super().__init__([(layer.linear.bias, layer.norm) for layer in layers], trained=trained)
         self._weight = Stack([layer.linear.weight for layer in layers], trained=trained)
+        self.product = Product(self.weight)
 
     def begin(self, rows: int) -> None:
         super().begin(rows)
         self._weight.refresh()
+        self.product.begin()
 
     @property
     def weight(self) -> Array:
@@ -136,9 +189,9 @@ class NormedLayers(Norm):
         """The gradient of `weight`."""
         return self._weight.gradient.reshape(self.groups * self.width, -1)
 
-    def forward(self, x: Array, rows: slice) -> Array:
-        """The results of some rows, whose inputs are `x`."""
-        multiply(x, self.weight.T, self.z[rows])
+    def forward(self, x: Array, rows: slice, left: int = 0) -> Array:
+        """The results of some rows, whose inputs are the columns of `x` from `left` on."""
+        self.product.forward(x, left, self.z[rows])
         return self.activate(rows)
 
     def write(self) -> None:
@@ -157,10 +210,10 @@ class HiddenLayers:
         for layer in self.layers:
             layer.begin(rows)
 
-    def forward(self, x: Array, rows: slice) -> Array:
-        """The results of some rows, whose inputs are `x`."""
+    def forward(self, x: Array, rows: slice, left: int = 0) -> Array:
+        """The results of some rows, whose inputs are the columns of `x` from `left` on."""
         for layer in self.layers:
-            x = layer.forward(x, rows)
+            x, left = layer.forward(x, rows, left), 0
         return x
 
     @property
@@ -168,57 +221,68 @@ class HiddenLayers:
         """Where the gradient of the results goes, before `backward`."""
         return self.layers[-1].d
 
-    def backward(self, x: Array, rows: slice) -> None:
-        """Write the gradients of all weights, from some rows with inputs `x`: all that have a gradient."""
+    def backward(self, x: Array, rows: slice, left: int = 0) -> None:
+        """Write the gradients of all weights, from some rows with inputs in `x`: all that have a gradient."""
         for k in range(len(self.layers) - 1, -1, -1):
             layer = self.layers[k]
             d = layer.backward(rows)
-            multiply(d.T, self.layers[k - 1].out[rows] if k else x, layer.d_weight)
+            inputs = self.layers[k - 1].out[rows] if k else x[:, left : left + layer.weight.shape[1]]
+            multiply(d.T, inputs, layer.d_weight)
             layer.write()
             if k:
-                multiply(d, layer.weight, self.layers[k - 1].d[rows])
+                layer.product.backward(d, self.layers[k - 1].d[rows], 0)
 
-    def input_gradient(self, rows: slice, d_x: Array) -> None:
-        """Write the gradient of the inputs of some rows, after `backward`."""
-        multiply(self.layers[0].d[rows], self.layers[0].weight, d_x)
+    def input_gradient(self, rows: slice, d_x: Array, left: int = 0) -> None:
+        """Write the gradient of the inputs of some rows to the columns of `d_x` from `left` on, after `backward`."""
+        self.layers[0].product.backward(self.layers[0].d[rows], d_x, left)
 
 
 class OutputLayers:
-    """An output MLP on rows: all of it, or what is behind its first layer, which is then somebody else's."""
+    """An output MLP on rows: all of it, or what is behind its first layer, which is then somebody else's.
 
-    def __init__(self, mlp: OutputMLP, *, trained: bool, skip: int = 0) -> None:
+    With `padded`, the rows of its outputs have free columns at the end, as many as fill a panel.
+    """
+
+    def __init__(self, mlp: OutputMLP, *, trained: bool, skip: int = 0, padded: bool = False) -> None:
         self.hidden = HiddenLayers(list(mlp.torso)[skip:], trained=trained)
         self.weight, self.bias = mlp.out.weight.detach().numpy(), mlp.out.bias.detach().numpy()
         self._gradients = (gradient_of(mlp.out.weight), gradient_of(mlp.out.bias)) if trained else None
-        self._products = Workspace((), [len(self.bias)])
+        self._product, outputs = Product(self.weight), len(self.bias)
+        self._products = Workspace((), [-(-outputs // PANEL) * PANEL if padded else outputs])
 
     def begin(self, rows: int) -> None:
         """Make room for so many rows, with the weights of now."""
         self._products.resize(rows)
+        self._product.begin()
         self.hidden.begin(rows)
 
     @property
     def products(self) -> Array:
-        """The outputs `[rows, outputs]` without their bias; who reads them adds it on the way."""
+        """The outputs `[rows, outputs]` without their bias, and free columns; who reads them adds it on the way."""
         return self._products.arrays[0]
 
-    def forward(self, x: Array, rows: slice) -> Array:
-        """The products of some rows, whose inputs are `x`."""
-        multiply(self.hidden.forward(x, rows), self.weight.T, self.products[rows])
+    def forward(self, x: Array, rows: slice, left: int = 0) -> Array:
+        """The products of some rows, whose inputs are the columns of `x` from `left` on."""
+        if self.hidden.layers:
+            x, left = self.hidden.forward(x, rows, left), 0
+        self._product.forward(x, left, self.products[rows])
         return self.products[rows]
 
-    def backward(self, x: Array, d: Array, rows: slice, d_x: Array | None) -> None:
-        """Write the gradients of all weights, and of the inputs `x`, given that of the products of some rows."""
+    def backward(self, x: Array, d: Array, rows: slice, d_x: Array | None, left: int = 0) -> None:
+        """Write the gradients of all weights, given that of the products of some rows, in the first columns of `d`.
+
+        The gradient of the inputs, which are columns of `x`, goes to the same columns of `d_x`.
+        """
         assert self._gradients is not None
-        layers = self.hidden.layers
-        write_linear(layers[-1].out[rows] if layers else x, d, *self._gradients)
+        layers, (outputs, inputs) = self.hidden.layers, self.weight.shape
+        write_linear(layers[-1].out[rows] if layers else x[:, left : left + inputs], d[:, :outputs], *self._gradients)
         if layers:
-            multiply(d, self.weight, self.hidden.d[rows])
-            self.hidden.backward(x, rows)
+            self._product.backward(d, self.hidden.d[rows], 0)
+            self.hidden.backward(x, rows, left)
             if d_x is not None:
-                self.hidden.input_gradient(rows, d_x)
+                self.hidden.input_gradient(rows, d_x, left)
         elif d_x is not None:
-            multiply(d, self.weight, d_x)
+            self._product.backward(d, d_x, left)
 
 
 def write_linear(x: Array, d: Array, d_weight: Array, d_bias: Array) -> None:

@@ -147,7 +147,7 @@ class WorldRows:
     def _learn_prior(self, states: Array, lesson: Lesson) -> tuple[Array, Array]:
         """The divergences, and the gradient of the posterior's mixed probabilities."""
         rows, deter, classes = slice(0, len(states)), self.size.deter, self.size.classes
-        softmax = self._prior.forward(states[:, :deter], rows)
+        softmax = self._prior.forward(states, rows)
         world_states.softmax_groups(softmax, self._prior.bias, classes)
         posterior, prior = self._rows.arrays[2:]
         for mixed, own in ((posterior, self._softmax), (prior, softmax)):
@@ -166,7 +166,7 @@ class WorldRows:
         )
         world_states.softmax_groups_backward(softmax, classes, 1.0 - self.unimix, prior)
         d_deter = np.empty((len(states), deter), np.float32)
-        self._prior.backward(states[:, :deter], prior, rows, d_deter)
+        self._prior.backward(states, prior, rows, d_deter)
         self.d_states[:, :deter] += d_deter
         return divergence, ratio
 
@@ -229,7 +229,7 @@ class DreamerEngine:
         """Follow the policy in the model, from the observed rows `starts` `[N]`; returns the actions `[H, N, ...]`."""
         shape, many = self.shape, self.shape.starts
         dreams = self.states[shape.seen :]
-        np.take(self.states[: shape.seen], starts, axis=0, out=dreams[:many])
+        np.take(self.states[: shape.seen], starts, axis=0, out=dreams[:many], mode="clip")
         self._imagination.begin(many)
         self._policy.begin(shape.horizon * many, many)
         if self._dreamt_legal is not None:

@@ -22,7 +22,7 @@ from rl_training.types import Array
 
 _LANES = 8
 _VECTORS = 2
-_PANEL = _VECTORS * _LANES
+PANEL = _VECTORS * _LANES
 _FLOATS = ir.VectorType(ir.FloatType(), _LANES)
 _FLOAT_BYTES = 4
 # Rows that meet all panels before the next ones do: they are still near.
@@ -65,7 +65,7 @@ def _build(builder: Any, rows: int, x: Any, w: Any, out: Any, apart: list[Any], 
             builder.store(builder.select(keeps, there, zero), sums[r][v])
     sources = [builder.gep(x, [builder.mul(from_row, _number(r))]) for r in range(rows)]
     with cgutils.for_range(builder, inputs) as loop:
-        start = builder.mul(loop.index, _number(_PANEL))
+        start = builder.mul(loop.index, _number(PANEL))
         loaded = [
             builder.load(_vector(builder, w, builder.add(start, _number(_LANES * v))), align=_FLOAT_BYTES)
             for v in range(_VECTORS)
@@ -102,7 +102,7 @@ def _tile(rows: int) -> Any:
 
             (x_at, from_row), (out_at, to_row), packed = matrix(0), matrix(6), array(3)
             row = builder.add(builder.mul(given[4], builder.extract_value(packed.shape, 1)), given[5])
-            w_at = builder.gep(packed.data, [builder.mul(row, _number(_PANEL))])
+            w_at = builder.gep(packed.data, [builder.mul(row, _number(PANEL))])
             _build(builder, rows, x_at, w_at, out_at, [from_row, to_row], [given[9], given[10]])
             return context.get_dummy_value()
 
@@ -117,16 +117,16 @@ _six_rows, _four_rows, _one_row = _tile(6), _tile(4), _tile(1)
 
 def panels_for(inputs: int, outputs: int) -> Array:
     """Room for the panels of a matrix, `[panels, inputs, 16]`."""
-    return np.zeros((-(-outputs // _PANEL), inputs, _PANEL), np.float32)
+    return np.zeros((-(-outputs // PANEL), inputs, PANEL), np.float32)
 
 
 def pack(weight: Array, panels: Array) -> None:
     """Copy a matrix `[inputs, outputs]` to its panels."""
     inputs, outputs = weight.shape
-    whole = outputs // _PANEL
-    panels[:whole] = weight[:, : whole * _PANEL].reshape(inputs, whole, _PANEL).swapaxes(0, 1)
+    whole = outputs // PANEL
+    panels[:whole] = weight[:, : whole * PANEL].reshape(inputs, whole, PANEL).swapaxes(0, 1)
     if whole < len(panels):
-        panels[whole, :, : outputs - whole * _PANEL] = weight[:, whole * _PANEL :]
+        panels[whole, :, : outputs - whole * PANEL] = weight[:, whole * PANEL :]
 
 
 @lean

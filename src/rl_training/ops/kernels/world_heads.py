@@ -23,12 +23,13 @@ _SMALLEST = np.float32(1e-37)
 def symexp_probabilities(logits: Array, bias: Array, points: Array, mean: Array) -> None:
     """Add `bias` to logits `[B, bins]` and turn them into probabilities, in place; write the means `[B]`.
 
+    Rows may have free columns behind the bins, of which there are as many as biases.
     A point and its mirror image are taken together, so that equal logits mean exactly 0: `points` are the positive
     ones, the last of them the largest.
     """
-    bins, pairs = logits.shape[1], points.size
+    bins, pairs = bias.size, points.size
     for b in range(logits.shape[0]):
-        row = logits[b]
+        row = logits[b, :bins]
         for i in range(bins):
             row[i] += bias[i]
         high = largest(row)
