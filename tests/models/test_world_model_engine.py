@@ -14,6 +14,7 @@ from rl_training.algorithms.dreamer import dreamer_loss
 from rl_training.algorithms.parts.dreams import AutogradDreamer, Draws, SequenceBatch, dream
 from rl_training.algorithms.parts.dreams_engine import EngineDreamer, EngineFollowing, dreamer_form
 from rl_training.algorithms.parts.observer import Observer
+from rl_training.models import rssm_engine, rssm_engine_heads, rssm_engine_layers
 from rl_training.models.flat import FlatWeights
 from rl_training.models.rssm import SIZES, WorldSize, WorldState
 from rl_training.models.rssm_engine_acting import ActingDreamer
@@ -130,6 +131,16 @@ def test_an_update_equals_autograd_for_all_settings(name: str, setting: str) -> 
 )
 def test_an_update_equals_autograd_for_all_sizes(size: WorldSize, bins: int) -> None:
     model = trained(KINDS["vector"], loudness=0.1, size=size, support=SymexpPoints(bins, 2.0))
+    assert_equal_updates(engine_of(model), model, sequences_for(model), draws_for(model), cfg_of(free_nats=0.1))
+
+
+@pytest.mark.parametrize("name", ["vector", "vector, continuous"])
+def test_an_update_of_many_rows_equals_autograd(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a few rows were many: blocks of them, and products by panels, also of 255 bins."""
+    monkeypatch.setattr(rssm_engine_layers, "_MANY", 1)
+    monkeypatch.setattr(rssm_engine_heads, "_NEAR", 7)
+    monkeypatch.setattr(rssm_engine, "_NEAR", 5)
+    model = trained(KINDS[name], loudness=0.1, size=SIZES["xxs"], support=SymexpPoints(255, 2.0))
     assert_equal_updates(engine_of(model), model, sequences_for(model), draws_for(model), cfg_of(free_nats=0.1))
 
 

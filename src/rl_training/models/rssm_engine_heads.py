@@ -21,7 +21,7 @@ from rl_training.ops.symexp import SymexpPoints
 from rl_training.types import Array
 
 # Rows of which everything is said before the next ones: long rows of probabilities do not leave the caches meanwhile.
-_NEAR = 512
+_NEAR = 1024
 
 
 class Said(NamedTuple):
