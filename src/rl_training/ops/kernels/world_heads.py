@@ -12,6 +12,7 @@ import numpy as np
 from rl_training.ops.distributions import LOG_SQRT_2PI
 from rl_training.ops.kernels import lean
 from rl_training.ops.kernels.vectors import dot, exp32, largest, logistic32, tanh32, total
+from rl_training.ops.kernels.world_states import draw
 from rl_training.types import Array
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
@@ -110,18 +111,9 @@ def choose(
         for k in range(counts.size):
             end = start + counts[k]
             even = _soften(row, bias, allowed[b], start, end, unimix)
-            whole = 0.0
             for a in range(start, end):
-                columns[b, a] = _ZERO
-                whole += _mixed(row[a], unimix, even, allowed[b, a])
-            limit, threshold = np.float32(whole), noise[b, k] * np.float32(whole)
-            reached, chosen = 0.0, 0
-            for a in range(start, end):
-                reached += _mixed(row[a], unimix, even, allowed[b, a])
-                here = np.float32(reached)
-                chosen += here <= threshold and here < limit
-            action[b, k] = chosen
-            columns[b, start + chosen] = _ONE
+                columns[b, a] = _mixed(row[a], unimix, even, allowed[b, a])
+            action[b, k] = draw(columns[b, start:end], noise[b, k])
             start = end
 
 

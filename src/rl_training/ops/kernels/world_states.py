@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rl_training.ops.kernels import lean
+from rl_training.ops.kernels import inlined, lean
 from rl_training.ops.kernels.vectors import exp32, logistic32, tanh32
 from rl_training.types import Array
 
@@ -121,6 +121,24 @@ def softmax_groups_backward(probabilities: Array, classes: int, share: float, d:
                 slope[c] -= row[c] * whole
 
 
+@inlined
+def draw(weights: Array, uniform: float) -> int:
+    """Draw one of some weights, at a number in [0, 1) of their cumulative sum; they become a one-hot row, in place."""
+    whole = 0.0
+    for c in range(weights.size):
+        whole += weights[c]
+    limit, threshold = np.float32(whole), uniform * np.float32(whole)
+    reached, chosen = 0.0, 0
+    for c in range(weights.size):
+        reached += weights[c]
+        here = np.float32(reached)
+        # Below the total too: a weight of 0 at the end is never drawn.
+        chosen += here <= threshold and here < limit
+        weights[c] = _ZERO
+    weights[chosen] = _ONE
+    return chosen
+
+
 @lean
 def draw_latents(
     probabilities: Array, classes: int, unimix: float, uniform: Array, index: Array, state: Array, first: int
@@ -134,21 +152,9 @@ def draw_latents(
     for b in range(probabilities.shape[0]):
         row, out = probabilities[b], state[b, first:]
         for i in range(row.size):
-            out[i] = _ZERO
+            out[i] = kept * row[i] + even
         for s in range(uniform.shape[1]):
-            start = s * classes
-            whole = 0.0
-            for c in range(start, start + classes):
-                whole += kept * row[c] + even
-            limit, threshold = np.float32(whole), uniform[b, s] * np.float32(whole)
-            reached, chosen = 0.0, 0
-            for c in range(start, start + classes):
-                reached += kept * row[c] + even
-                here = np.float32(reached)
-                # Below the total too: a class with probability 0 at the end is never drawn.
-                chosen += here <= threshold and here < limit
-            index[b, s] = chosen
-            out[start + chosen] = _ONE
+            index[b, s] = draw(out[s * classes : (s + 1) * classes], uniform[b, s])
 
 
 @lean
