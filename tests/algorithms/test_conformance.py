@@ -191,6 +191,7 @@ def test_a_reward_on_the_last_step_of_a_rollout_is_learned(algo: str) -> None:
 
 # Those that repeat actions get the best of them; the others get more than half, whose mean is off the mark.
 DATA = {algo: {"top_return_fraction": 0.7 if algo in VALUED else 0.1, "ent_coef": 0.0} for algo in OFFLINE}
+TINY_WORLD = {"deter": 32, "hidden": 16, "units": 32, "stoch": 4, "classes": 4, "blocks": 4, "bins": 63}
 BANDIT = {
     "on_policy": {"learning_rate": 0.02, "n_steps": 16, "normalize_advantage": True},
     "off_policy": {
@@ -230,7 +231,7 @@ def test_a_bandit_is_solved(algo: str) -> None:
     settings = {"learning_rate": 0.02, "n_steps": 16, "max_grad_norm": 1.0, "ent_coef": 0.01}
     settings |= {"learning_starts": 100, "train_every": 4, "updates_per_step": 1.0, **DATA.get(algo, {})}
     settings |= {"batch_size": 16} if algo in PLANNING else {}
-    settings |= {"learning_rate": 3e-3, "updates_per_step": 0.5} if algo in DREAMING else {}
+    settings |= TINY_WORLD | {"learning_rate": 3e-3, "updates_per_step": 0.5} if algo in DREAMING else {}
     run = trained(algo, Bandit, total_timesteps=STEPS[algo], num_envs=4, **known_settings(algo, settings))
     assert chosen(run.algorithm, np.ones((1, 1), np.float32), explore=False).action.tolist() == [2]
     assert run.eval_metrics["eval_return_mean"] == 1.0
@@ -248,9 +249,9 @@ BANDIT["planning"] = BANDIT["off_policy"] | {
     "value_prefix": False,
     "consistency_coef": 0.0,
 }
-BANDIT["world_model"] = {"total_timesteps": 700, "learning_starts": 200, "train_every": 4, "updates_per_step": 0.5}
-BANDIT["world_model"] |= {"learning_rate": 1e-3, "batch_size": 16, "ent_coef": 1e-3, "eval_episodes": 50}
-BANDIT["world_model"] |= {"imagination_horizon": 2, "imagination_starts": 32}
+BANDIT["world_model"] = TINY_WORLD | {"total_timesteps": 700, "learning_starts": 200, "updates_per_step": 1.0}
+BANDIT["world_model"] |= {"train_every": 4, "learning_rate": 1e-2, "ent_coef": 1e-3, "eval_episodes": 50}
+BANDIT["world_model"] |= {"batch_size": 32, "batch_length": 2, "imagination_horizon": 1, "imagination_starts": 64}
 DATA["gumbel_muzero"] = {"num_simulations": 16, "sampled_actions": 16, "rescale_values": False}
 
 
@@ -262,8 +263,10 @@ def test_a_continuous_bandit_is_solved_in_the_environments_own_units(algo: str) 
     # 4 in [-2, 6] is 0.5 in [-1, 1]. A search only chooses among samples, so it comes less near.
     action = chosen(run.algorithm, np.ones((1, 1), np.float32), explore=False).action
     near, worst = (0.4, -0.16) if algo in PLANNING else (0.06, -0.004)
-    if algo in DREAMING:  # before a Gaussian is narrow, it does best with a mean beyond 4: what it samples is clipped
-        near, worst = 0.48, -0.6
+    # A Gaussian of the narrowest deviation, 0.1, loses 0.01 by its samples. While it is wide it does best with a mean
+    # beyond 4, since samples are clipped: with one of five other seeds it stayed there; the others were within 0.11.
+    if algo in DREAMING:
+        near, worst = 0.16, -0.05
     assert action[0, 0] == pytest.approx(0.5, abs=near)
     assert run.eval_metrics["eval_return_mean"] > worst
 

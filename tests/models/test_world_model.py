@@ -315,21 +315,24 @@ def test_a_reward_that_depends_on_the_action_alone_is_learned(name: str) -> None
     world = network.world
     learner = Learner(network, make=lambda flat, weights: FlatLaProp(flat, weights.sizes, warmup=10))
     prizes = torch.tensor([-1.0, 0.5, 3.0])
-    steps, rows = 4, 16
+    steps, rows = 2, 32
     first = torch.zeros(steps, rows, dtype=torch.bool)
     divergences = []
-    for update in range(150):
+    for update in range(140):
         action = actions_for(info, steps, rows, seed=update)
-        reward = action[..., 0].sign() if info.continuous else prizes[action]
+        arm = actions_for(SPACES["vector"], steps, rows, seed=update)
+        if info.continuous:  # near one of three places: between them the reward would have to jump
+            action[..., 0] = 0.8 * (arm - 1) + 0.1 * action[..., 0].clamp(-2.0, 2.0)
+        reward = prizes[arm]
         obs = observations(info, steps, rows, seed=update) * 0.0
         noise = uniforms(steps, rows, SMALL.stoch, seed=update)
         seen = world.observe(world.rssm.initial(rows), action, obs, first, noise)
         loss = world.reward.loss(world.reward(seen.state.features), reward)
         divergences.append(float((loss - symexp_target_entropy(reward, world.reward.support)).detach().mean()))
         learner.differentiate(loss.mean())
-        learner.descend(1e-2)
+        learner.descend(2e-2)
     assert divergences[0] > 4.0
-    assert np.mean(divergences[-10:]) < (0.2 if info.continuous else 0.01)
+    assert np.mean(divergences[-10:]) < 0.01  # at most 0.0026 with five other seeds
 
 
 def test_the_parts_of_an_observation() -> None:
