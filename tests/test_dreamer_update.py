@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dreams import EVERY_SPACE, cfg_of, draws_for, sequences_for, trained
+from dreams import EVERY_SPACE, cfg_of, draws_for, engine_of, sequences_for, trained
 from rl_training.algorithms.dreamer import (
     behaviour_losses,
     dreamer_loss,
@@ -427,7 +427,7 @@ def test_gaussian_heads_learn_by_squared_errors() -> None:
 
 def test_a_reward_that_follows_from_the_action_is_learned() -> None:
     """Whole updates on windows in which the action alone says the next row's reward."""
-    model = trained(SPACES["vector"], fresh=True)
+    model = engine_of(trained(SPACES["vector"], fresh=True))
     cfg = cfg_of(learning_rate=1e-2, imagination_horizon=1)
     prizes = np.array([-1.0, 0.5, 3.0], np.float32)
     divergences = []

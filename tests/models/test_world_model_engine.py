@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from dreams import cfg_of, draws_for, rows_of, sequences_for, trained
+from dreams import cfg_of, draws_for, engine_of, rows_of, sequences_for, trained
 from rl_training.algorithms.dreamer import dreamer_loss
 from rl_training.algorithms.parts.dreams import AutogradDreamer, Draws, SequenceBatch, dream
 from rl_training.algorithms.parts.dreams_engine import EngineDreamer, EngineFollowing, dreamer_form
 from rl_training.algorithms.parts.observer import Observer
 from rl_training.models import rssm_engine, rssm_engine_heads, rssm_engine_layers
-from rl_training.models.flat import FlatWeights
 from rl_training.models.rssm import SIZES, WorldSize, WorldState
 from rl_training.models.rssm_engine_acting import ActingDreamer
 from rl_training.models.rssm_heads import ContinueHead, NumberHead, PolicyHead, action_columns
@@ -33,15 +32,6 @@ KINDS = {name: SPACES[name] for name in SPACES if name.startswith(("vector", "ma
     "two vectors": space((row_bytes(PARTS, 0),), "uint8", parts=PARTS)
 }
 EVERY_KIND = pytest.mark.parametrize("name", KINDS)
-
-
-def engine_of(model: AutogradDreamer) -> EngineDreamer:
-    """The same networks in the other form."""
-    network = copy.deepcopy(model.network)
-    observer = Observer(network.world.info, torch.device("cpu"), normalize=False, clip=10.0)
-    engine = EngineDreamer(network, FlatWeights(network.parameters()), observer, cfg_of(), dreamer_loss)
-    engine.slow.weights.data.copy_(model.slow.weights.data)
-    return engine
 
 
 def exactly(model: AutogradDreamer, batch: SequenceBatch, draws: Draws, cfg: Any) -> tuple[Any, Any, list[Any]]:

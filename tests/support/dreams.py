@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 import torch
 
 from rl_training.algorithms.dreamer import dreamer_loss
-from rl_training.algorithms.parts.dreams import AutogradDreamer, Draws, SequenceBatch
+from rl_training.algorithms.parts.dreams import AutogradDreamer, Draws, SequenceBatch, TrainedDreamer
+from rl_training.algorithms.parts.dreams_engine import EngineDreamer
 from rl_training.algorithms.parts.observer import Observer
 from rl_training.algorithms.world import DreamerConfig
 from rl_training.models.flat import FlatWeights
@@ -44,6 +46,15 @@ def trained(info: SpaceInfo, *, fresh: bool = False, loudness: float = 0.3, **se
     return model
 
 
+def engine_of(model: AutogradDreamer) -> EngineDreamer:
+    """The same networks in the other form."""
+    network = copy.deepcopy(model.network)
+    observer = Observer(network.world.info, torch.device("cpu"), normalize=False, clip=10.0)
+    engine = EngineDreamer(network, FlatWeights(network.parameters()), observer, cfg_of(), dreamer_loss)
+    engine.slow.weights.data.copy_(model.slow.weights.data)
+    return engine
+
+
 def rows_of(info: SpaceInfo, *lead: int, seed: int) -> Array:
     """Observations as they are stored."""
     rng, shown = np.random.default_rng(seed), observations(info, *lead, seed=seed)
@@ -64,7 +75,7 @@ def rows_of(info: SpaceInfo, *lead: int, seed: int) -> Array:
     return np.stack(rows).reshape(*lead, -1)
 
 
-def sequences_for(model: AutogradDreamer, *, seed: int = 0, steps: int = STEPS, rows: int = ROWS) -> SequenceBatch:
+def sequences_for(model: TrainedDreamer, *, seed: int = 0, steps: int = STEPS, rows: int = ROWS) -> SequenceBatch:
     """Random windows; in the second one an episode is truncated, in the third one ends for good."""
     info, size, rng = model.network.world.info, model.network.world.rssm.size, np.random.default_rng(seed)
     first, last, terminal = (np.zeros((steps, rows), np.bool_) for _ in range(3))
@@ -83,7 +94,7 @@ def sequences_for(model: AutogradDreamer, *, seed: int = 0, steps: int = STEPS, 
 
 
 def draws_for(
-    model: AutogradDreamer,
+    model: TrainedDreamer,
     *,
     seed: int = 0,
     steps: int = STEPS,
@@ -101,4 +112,4 @@ def draws_for(
     )
 
 
-__all__ = ["EVERY_SPACE", "SPACES", "cfg_of", "draws_for", "rows_of", "sequences_for", "trained"]
+__all__ = ["EVERY_SPACE", "SPACES", "cfg_of", "draws_for", "engine_of", "rows_of", "sequences_for", "trained"]
