@@ -144,6 +144,21 @@ def test_the_words_of_the_picture(tmp_path: Path) -> None:
     assert words == ["ppo (mean of 2 seeds)", "95% bootstrap confidence interval of the mean"]
 
 
+def test_the_title_says_which_actions_were_judged(tmp_path: Path) -> None:
+    """Dreamer is judged by sampled actions, and logs the returns of greedy ones beside them."""
+    greedy = write_run(tmp_path / "greedy", {1_000: 1.0}, metric="eval_return_mean")
+    sampled = write_run(tmp_path / "sampled", {1_000: 1.0}, metric="eval_return_mean", algo="dreamer")
+    row = {"step": 1_000.0, "eval_return_mean": 1.0, "eval_return_mean_greedy": 2.0}
+    (sampled / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    for runs, title in (
+        ([greedy], "Evaluation: greedy actions"),
+        ([sampled], "Evaluation: sampled actions"),
+        ([greedy, sampled], "Evaluation"),
+    ):
+        (panel,) = panels(plot_runs(runs, output=tmp_path / "x.png"), "eval_return_mean")
+        assert panel.get_title() == title
+
+
 def test_nothing_of_a_long_legend_is_cut_off(tmp_path: Path) -> None:
     for index in range(5):
         write_run(

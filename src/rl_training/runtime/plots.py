@@ -31,7 +31,7 @@ _LONGEST_VALUE = 24
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("-", "--", ":", "-.")
 _TITLES = {
-    "eval_return_mean": ("Evaluation: greedy actions", "return per episode (reward)"),
+    "eval_return_mean": ("Evaluation", "return per episode (reward)"),
     "episode_return_mean": ("Training: mean of the last 100 episodes", "return per episode (reward)"),
 }
 
@@ -233,7 +233,7 @@ def draw(groups: Sequence[Group], metrics: Sequence[str]) -> Any:
     panels = figure.subplots(1, len(metrics), sharex=True, sharey=same_scale, squeeze=False)[0]
     for panel, metric in zip(panels, metrics, strict=True):
         title, label = _TITLES.get(metric, (metric, metric))
-        panel.set_title(title, fontsize=10)
+        panel.set_title(title if metric != "eval_return_mean" else _evaluation_title(groups), fontsize=10)
         panel.set_ylabel(label)
         panel.set_xlabel(_clock(groups))
         for index, group in enumerate(groups):
@@ -300,6 +300,12 @@ def _tidy(panel: Any) -> None:
 
 def _thousands(value: float, _: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:g}"
+
+
+def _evaluation_title(groups: Sequence[Group]) -> str:
+    """What the policies were judged by: runs that sample their actions log the returns of greedy ones beside them."""
+    sampled = {"eval_return_mean_greedy" in run.metrics for group in groups for run in group.runs}
+    return "Evaluation" if len(sampled) > 1 else f"Evaluation: {'sampled' if sampled == {True} else 'greedy'} actions"
 
 
 def _clock(groups: Sequence[Group]) -> str:
