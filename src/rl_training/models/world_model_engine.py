@@ -229,6 +229,7 @@ class DreamerEngine:
         """Follow the policy in the model, from the observed rows `starts` `[N]`; returns the actions `[H, N, ...]`."""
         shape, many = self.shape, self.shape.starts
         dreams = self.states[shape.seen :]
+        # NumPy writes to `out` directly only in this mode; the starts are within the rows.
         np.take(self.states[: shape.seen], starts, axis=0, out=dreams[:many], mode="clip")
         self._imagination.begin(many)
         self._policy.begin(shape.horizon * many, many)
