@@ -21,12 +21,8 @@ from conformance import OFF_POLICY, OFFLINE
 from rl_training import PPO, Callback, UserError, evaluate_checkpoint, resume_training, train
 from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import REGISTRY
-from rl_training.runtime.checkpoints.checkpoint import (
-    FORMAT_VERSION,
-    find_checkpoint,
-    read_checkpoint,
-    write_checkpoint,
-)
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import FORMAT_VERSION, read_checkpoint, write_checkpoint
 from rl_training.runtime.datasets import Behaviour, collect
 from rl_training.runtime.train import build
 from run_helpers import (

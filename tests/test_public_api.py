@@ -47,7 +47,8 @@ from rl_training.algorithms.parts.actor_critic_policy import build_actor_critic
 from rl_training.api import Interrupted
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.a2c_trainer import train_a2c
-from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, read_checkpoint
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import read_checkpoint
 from rl_training.runtime.evaluate import Evaluation
 from rl_training.runtime.ppo_trainer import train_ppo
 from run_helpers import Recording, Walk, differences, latest, metrics_rows, tiny, training_differences

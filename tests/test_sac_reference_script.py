@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, read_checkpoint, read_meta
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import read_checkpoint, read_meta
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 NUMBER = r"-?\d+\.\d+"

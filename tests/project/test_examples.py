@@ -23,7 +23,8 @@ from rl_training import PPO, Agent, Callback, evaluate_checkpoint, load_config, 
 from rl_training.data.datasets.files import read_dataset
 from rl_training.data.packaged import DATASET_FOLDER, cartpole_expert, pendulum_medium
 from rl_training.experiment.references import resolve_reference
-from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, read_checkpoint, read_meta
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import read_checkpoint, read_meta
 from rl_training.runtime.train import build
 from rl_training.testing import CHECKS
 

@@ -23,7 +23,7 @@ from rl_training.algorithms.a2c import SPEC as A2C_SPEC
 from rl_training.algorithms.ppo import SPEC as PPO_SPEC
 from rl_training.experiment import manager
 from rl_training.runtime.checkpoints import checkpoint
-from rl_training.runtime.checkpoints.checkpoint import find_checkpoint
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint, pointed
 from rl_training.types import Capabilities
 from run_helpers import Command, Pulled, PullPlug, Said, Walk, as_overrides, latest, tiny
 
@@ -632,7 +632,7 @@ def test_the_message_of_a_failed_write_names_the_checkpoint(tmp_path: Path, monk
         "Disk quota exceeded"
     )
     assert second == f"The last good checkpoint is {tmp_path / 'run' / 'checkpoints' / 'step_96'}"
-    assert checkpoint.pointed(tmp_path / "run" / "checkpoints", "latest") is not None
+    assert pointed(tmp_path / "run" / "checkpoints", "latest") is not None
 
 
 # Numbers that are none

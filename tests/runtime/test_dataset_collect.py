@@ -20,7 +20,7 @@ from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.data.replay_files import read_info
 from rl_training.runtime import datasets
 from rl_training.runtime.actors import actor
-from rl_training.runtime.checkpoints.checkpoint import find_checkpoint
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.datasets import (
     Behaviour,
     EnvSettings,

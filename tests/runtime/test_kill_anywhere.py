@@ -19,13 +19,8 @@ import run_helpers
 from rl_training import resume_training, train
 from rl_training.experiment.config import load_config
 from rl_training.experiment.manager import RunFolder
-from rl_training.runtime.checkpoints.checkpoint import (
-    Checkpoint,
-    find_checkpoint,
-    pointed,
-    read_checkpoint,
-    write_checkpoint,
-)
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint, pointed
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rl_training.runtime.train import Run, build
 from rl_training.runtime.workflows import restore
 from run_helpers import checkpoint_names, latest, run_differences, tiny

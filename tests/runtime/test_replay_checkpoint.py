@@ -21,13 +21,8 @@ import run_helpers
 from rl_training import PPO, UserError, evaluate_checkpoint, resume_training, train
 from rl_training.data.chunks import ChunkedArray
 from rl_training.experiment.manager import RunFolder
-from rl_training.runtime.checkpoints.checkpoint import (
-    Checkpoint,
-    find_checkpoint,
-    prune,
-    read_checkpoint,
-    write_checkpoint,
-)
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint, prune
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rl_training.runtime.loops import LOOPS
 from rl_training.runtime.loops.on_policy import OnPolicyLoop
 from rl_training.runtime.train import Run

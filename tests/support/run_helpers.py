@@ -26,7 +26,8 @@ from rl_training.cli import main
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.registry import REGISTRY, load_spec
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoints.checkpoint import Checkpoint, find_checkpoint, read_checkpoint
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from rl_training.runtime.train import WALL_CLOCK
 
 TESTS = Path(__file__).resolve().parent

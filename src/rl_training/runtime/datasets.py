@@ -28,7 +28,8 @@ from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.actors.actor import Actor
 from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.arguments import whole_number
-from rl_training.runtime.checkpoints.checkpoint import Checkpoint, find_checkpoint, fitting_policy, read_checkpoint
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, fitting_policy, read_checkpoint
 from rl_training.runtime.checkpoints.chunk_files import load_arrays
 from rl_training.runtime.envs.make import EnvMaker, RebuiltPerEpisode
 from rl_training.runtime.envs.spaces import ActionScaler

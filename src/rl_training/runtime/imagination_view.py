@@ -20,7 +20,8 @@ from rl_training.models.rssm import WorldState
 from rl_training.models.rssm_heads import action_columns
 from rl_training.models.rssm_observations import obs_parts
 from rl_training.models.world_model import DreamerNetwork
-from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, read_meta
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import read_meta
 from rl_training.runtime.evaluate import Walk, in_its_own
 from rl_training.runtime.saved_policy import load_policy
 from rl_training.types import Array, UserError

@@ -8,13 +8,8 @@ from typing import Any, NamedTuple
 from rl_training.algorithms.base import Policy
 from rl_training.data.replay_files import read_info
 from rl_training.experiment.config import Config, load_config
-from rl_training.runtime.checkpoints.checkpoint import (
-    Checkpoint,
-    find_checkpoint,
-    fitting_policy,
-    read_checkpoint,
-    read_trainer_state,
-)
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, fitting_policy, read_checkpoint, read_trainer_state
 from rl_training.runtime.schedules import restore_acting_values
 from rl_training.runtime.train import policy_for
 from rl_training.types import SpaceInfo

@@ -15,7 +15,8 @@ from rl_training.experiment.config import load_config
 from rl_training.experiment.registry import REGISTRY
 from rl_training.models.muzero import ImageLayout
 from rl_training.ops.search_tree import SearchTree
-from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, read_meta
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import read_meta
 from rl_training.runtime.envs.boards import Game
 from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.evaluate import Moment, in_its_own

@@ -19,7 +19,8 @@ from rl_training.experiment.manager import RunFolder, versions
 from rl_training.experiment.settings import Expected
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoints.checkpoint import find_checkpoint, fitting_policy, read_checkpoint, read_meta
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import fitting_policy, read_checkpoint, read_meta
 from rl_training.runtime.envs.given import Env
 from rl_training.runtime.envs.make import EnvFactory
 from rl_training.runtime.evaluate import Evaluation, elsewhere

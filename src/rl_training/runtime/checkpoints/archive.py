@@ -8,7 +8,8 @@ from typing import IO, TYPE_CHECKING
 
 from rl_training.experiment.config import Config
 from rl_training.experiment.manager import RunFolder, describe_process, run_name
-from rl_training.runtime.checkpoints.checkpoint import Checkpoint, point, pointed, prune, write_checkpoint
+from rl_training.runtime.checkpoints.catalogue import point, pointed, prune
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, write_checkpoint
 from rl_training.runtime.checkpoints.chunk_files import ARRAYS_FOLDER
 from rl_training.runtime.checkpoints.lock import hold
 from rl_training.types import Metrics, UserError
