@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from rl_training.ops.kernels import jit
@@ -30,6 +32,36 @@ def gae_kernel(
             running = reward[t, b] + gamma * bootstrap - value[t, b] + gamma * gae_lambda * running
             advantage[t, b] = running
     return advantage
+
+
+@jit
+def vtrace_kernel(
+    log_ratio: Array,
+    reward: Array,
+    value: Array,
+    next_value: Array,
+    terminated: Array,
+    truncated: Array,
+    gamma: float,
+    trace_decay: float,
+    rho_bar: float,
+    c_bar: float,
+) -> tuple[Array, Array]:
+    """Targets and advantages, each `[T, B]`; see `rl_training.ops.returns.vtrace`."""
+    steps, envs = reward.shape
+    target, advantage = np.empty_like(value), np.empty_like(value)
+    for b in range(envs):
+        correction = 0.0  # of the successor's value: v_{t+1} - V_{t+1}
+        for t in range(steps - 1, -1, -1):
+            if terminated[t, b] or truncated[t, b]:
+                correction = 0.0
+            bootstrap = 0.0 if terminated[t, b] else next_value[t, b]
+            error = reward[t, b] + gamma * bootstrap - value[t, b]
+            advantage[t, b] = error + gamma * correction
+            ratio = math.exp(log_ratio[t, b])
+            correction = min(rho_bar, ratio) * error + gamma * trace_decay * min(c_bar, ratio) * correction
+            target[t, b] = value[t, b] + correction
+    return target, advantage
 
 
 @jit
