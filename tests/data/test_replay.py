@@ -337,6 +337,7 @@ def damaged_description(folder: Path, **changes: Any) -> None:
     content = json.loads(file.read_text())
     for key, value in changes.items():
         content[key] = value
+    content["checksum"] = replay_files._checksum(content)  # so that the structure alone is wrong
     file.write_text(json.dumps(content))
 
 
@@ -346,7 +347,7 @@ DAMAGES = {
     "no JSON": lambda folder: (folder / "replay.json").write_text('{"format": 1, '),
     "other JSON": lambda folder: (folder / "replay.json").write_text("[1]"),
     "bytes": lambda folder: (folder / "replay.json").write_bytes(b"\xff\xfe\x00"),
-    "other format": lambda folder: damaged_description(folder, format=2),
+    "other format": lambda folder: damaged_description(folder, format=1),
     "no spaces": lambda folder: damaged_description(folder, info={}),
     "wrong spaces": lambda folder: damaged_description(folder, info={"parts": [], "obs_shape": "x"}),
     "no state": lambda folder: damaged_description(folder, state=None),
@@ -430,6 +431,7 @@ def test_the_size_is_said_before_anything_is_allocated(
 
 def test_sizes_in_words() -> None:
     sizes = {0: "0 bytes", 1023: "1023 bytes", 1536: "1.5 KiB", 3 << 20: "3.0 MiB", 5 << 30: "5.0 GiB"}
+    sizes |= {(1 << 40) - (1 << 30): "1023.0 GiB", 1 << 40: "1.0 TiB", 7 << 60: "7.0 EiB", 5 << 70: "5120.0 EiB"}
     assert {size: ram.readable(size) for size in sizes} == sizes
 
 

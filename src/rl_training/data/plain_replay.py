@@ -376,11 +376,7 @@ class Replay:
 
     def save(self, folder: str | Path) -> Path:
         """Write the replay buffer into a new folder, which must not exist yet."""
-        description = {
-            "info": self.info.to_dict(),
-            "frame_stack": self.frame_stack,
-            "state": self.state_dict(),
-        }
+        description = {"info": self.info.to_dict(), "frame_stack": self.frame_stack, "state": self.state_dict()}
         return replay_files.write_folder(folder, description, self.arrays)
 
     @staticmethod
@@ -396,5 +392,7 @@ class Replay:
             replay_files.load_arrays(folder, saved, replay.arrays)
             replay.load_state_dict(state)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{str(folder)!r}: is not a saved replay, or is damaged ({error})") from None
+            raise UserError(f"{str(folder)!r}: is not a saved replay, or is damaged ({error!s:.200})") from None
+        except UserError as error:
+            raise UserError(f"{str(folder)!r}: {error}") from None
         return replay

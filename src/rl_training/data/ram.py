@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
+_UNITS = "KMGTPE"
 
 
 def readable(size: float) -> str:
     """A number of bytes as text with a unit, such as 1.5 GiB."""
     if size < 1024:
         return f"{size:.0f} bytes"
-    power = 1 if size < 1024**2 else 2 if size < 1024**3 else 3
-    return f"{size / 1024**power:.1f} {'KMG'[power - 1]}iB"
+    power = min(int(math.log2(size) / 10), len(_UNITS))
+    return f"{size / 1024**power:.1f} {_UNITS[power - 1]}iB"
 
 
 def available_memory() -> int | None:

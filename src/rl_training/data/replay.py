@@ -9,8 +9,9 @@ from typing import Any
 from rl_training.data.frame_replay import FrameReplay
 from rl_training.data.plain_replay import Change, Replay
 from rl_training.data.ram import available_memory, readable
+from rl_training.data.replay_files import read_kind
 from rl_training.data.row_replay import RowReplay
-from rl_training.types import Array, ArrayKind, Records, SpaceInfo, UserError
+from rl_training.types import Array, Records, SpaceInfo, UserError
 
 __all__ = ["Change", "FrameReplay", "Replay", "make_replay", "replay_kind", "replay_like", "replay_of"]
 
@@ -25,10 +26,14 @@ def replay_of(info: SpaceInfo, **columns: Array) -> Replay:
 
 
 def replay_like(info: SpaceInfo, state: Mapping[str, Any], frame_stack: int) -> Replay:
-    """An empty replay that `state`, a saved state of another one, fits."""
-    records = {name: ArrayKind(tuple(shape), dtype) for name, shape, dtype in state.get("records", [])}
+    """An empty replay that `state`, a saved state of another one, fits; a ValueError if it is damaged."""
+    sizes = {"num_envs": state["num_envs"], "buffer_size": state["buffer_size"], "frame_stack": frame_stack}
+    for name, size in sizes.items():
+        if type(size) is not int or size < 1:
+            raise ValueError(f"{name} is {size!r:.80}")
+    records = {str(name): read_kind(shape, dtype) for name, shape, dtype in state.get("records", [])}
     rows = bool(state.get("rows", False))
-    return make_replay(info, state["num_envs"], state["buffer_size"], frame_stack, records, rows=rows)
+    return make_replay(info, sizes["num_envs"], sizes["buffer_size"], frame_stack, records, rows=rows)
 
 
 def replay_kind(info: SpaceInfo, frame_stack: int = 1, *, rows: bool = False) -> type[Replay]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from rl_training.data.chunks import ChunkedArray
-from rl_training.types import Array, ObsPart, SpaceInfo, UserError
+from rl_training.data.claims import check_plain_file, read_json
+from rl_training.types import ActionKind, Array, ArrayKind, ObsPart, SpaceInfo, UserError
 
-_FORMAT = 1
+_FORMAT = 2
 _DESCRIPTION = "replay.json"
 
 
@@ -33,6 +36,7 @@ def write_folder(folder: str | Path, description: Mapping[str, Any], arrays: Map
                 _write(draft / f"{name}_{number:05d}.bin", chunk.data)
                 sums[name].append(zlib.crc32(chunk.data))
         content = {"format": _FORMAT, **description, "checksums": sums}
+        content["checksum"] = _checksum(content)
         _write(draft / _DESCRIPTION, (json.dumps(content, indent=2) + "\n").encode())
         os.rename(draft, folder)
     except OSError as error:
@@ -49,19 +53,83 @@ def _write(file: Path, content: Any) -> None:
         os.fsync(opened.fileno())
 
 
+def _checksum(content: Mapping[str, Any]) -> int:
+    """The checksum of a description, which has it among its entries."""
+    return zlib.crc32(json.dumps({**content, "checksum": None}, sort_keys=True).encode())
+
+
 def read_description(folder: Path) -> dict[str, Any]:
     """The description that `write_folder` wrote, with the checksums; raises a ValueError if it is not valid."""
-    content = json.loads((folder / _DESCRIPTION).read_text())
+    content = read_json(folder / _DESCRIPTION)
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise ValueError(f"{_DESCRIPTION} is not of format {_FORMAT}")
+    if content.get("checksum") != _checksum(content):
+        raise ValueError(f"{_DESCRIPTION} is not what was written")
     return content
 
 
-def read_info(plain: Mapping[str, Any]) -> SpaceInfo:
-    """The SpaceInfo of a dictionary from `SpaceInfo.to_dict` that went through JSON."""
+def read_info(plain: Any) -> SpaceInfo:
+    """The SpaceInfo of a dictionary from `SpaceInfo.to_dict` that went through JSON; a ValueError if it is none."""
+    if not isinstance(plain, Mapping):
+        raise ValueError(f"the spaces are {plain!r:.80}, not a mapping")
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
+    for name, value in values.items():
+        if name not in _KINDS or not _KINDS[name](value):
+            raise ValueError(f"{name} of the spaces is {value!r:.80}")
     values["parts"] = tuple(ObsPart(part["name"], tuple(part["shape"]), part["dtype"]) for part in plain["parts"])
     return SpaceInfo(**values)
+
+
+def read_kind(shape: Any, dtype: Any) -> ArrayKind:
+    """The kind of a column out of a saved state; a ValueError if it is none."""
+    if not _several(_count)(shape) or not _numeric(dtype):
+        raise ValueError(f"a column is of {shape!r:.80} {dtype!r:.80}")
+    return ArrayKind(tuple(shape), dtype)
+
+
+def _whole(value: Any) -> bool:
+    return type(value) is int
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and not math.isnan(value)
+
+
+def _numeric(value: Any) -> bool:
+    """Whether this names the type of numbers that arrays have."""
+    return isinstance(value, str) and _NUMBERS.fullmatch(value) is not None
+
+
+def _several(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, tuple | list) and all(kind(item) for item in value)
+
+
+def _part(value: Any) -> bool:
+    named = isinstance(value, Mapping) and value.keys() == {"name", "shape", "dtype"}
+    return named and isinstance(value["name"], str) and _several(_count)(value["shape"]) and _numeric(value["dtype"])
+
+
+_NUMBERS = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)")
+# Which values the fields of a SpaceInfo can have.
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "obs_shape": _several(_count),
+    "obs_dtype": _numeric,
+    "action_kind": lambda value: value in get_args(ActionKind),
+    "action_shape": _several(_count),
+    "action_size": _count,
+    "action_counts": _several(_count),
+    "action_starts": _several(_whole),
+    "action_low": _several(_number),
+    "action_high": _several(_number),
+    "obs_choices": lambda value: value is None or (_several(_whole)(value) and len(value) == 2),
+    "parts": _several(_part),
+    "mask_size": _count,
+    "two_player": lambda value: isinstance(value, bool),
+}
 
 
 def load_arrays(folder: Path, description: Mapping[str, Any], arrays: Mapping[str, ChunkedArray]) -> None:
@@ -72,7 +140,10 @@ def load_arrays(folder: Path, description: Mapping[str, Any], arrays: Mapping[st
 
 
 def _read(file: Path, checksum: int, array: ChunkedArray) -> Array:
-    content = file.read_bytes()
-    if zlib.crc32(content) != checksum:
+    check_plain_file(file)
+    most = array.chunk_rows * array.data[:1].nbytes
+    with file.open("rb") as opened:
+        content = opened.read(most + 1)
+    if len(content) > most or zlib.crc32(content) != checksum:
         raise ValueError(f"{file.name} is not what was written")
     return np.frombuffer(content, array.data.dtype).reshape(-1, *array.data.shape[1:])

@@ -23,8 +23,10 @@ KEYS = {
 }
 FACTS = ("env_id", "action_units", "ref_min_score", "ref_max_score")
 NOTES = "notes"
+USED_KEYS = frozenset([NOTES, *FACTS, *(key for keys in KEYS.values() for key in keys)])
 _ENDS = ("terminated", "done", "episode_start")
 _TOLERANCE = 1e-6
+_MOST_NOTES, _LONGEST_NOTE = 100, 10_000
 _BLOCK = 4096  # rows at a time: comparing all images at once would double the memory
 
 
@@ -67,13 +69,24 @@ def read_facts(arrays: Mapping[str, Any], place: str) -> dict[str, Any]:
     for name, value in facts.items():
         text = name in ("env_id", "action_units")
         if not (isinstance(value, str) if text else isinstance(value, (int, float)) and np.isfinite(value)):
-            raise UserError(f"{place}: {name} is {value!r}; {'a text' if text else 'a finite number'} is needed")
+            raise UserError(f"{place}: {name} is {value!r:.80}; {'a text' if text else 'a finite number'} is needed")
     if facts.get("action_units", "environment") not in ("environment", "normalized"):
-        raise UserError(f"{place}: action_units is {facts['action_units']!r}; it is environment or normalized")
-    notes = [str(note) for note in np.ravel(np.asarray(arrays.get(NOTES, [])))]
-    used = {NOTES, *facts, *(key for keys in KEYS.values() for key in keys)}
-    unused = [key for key in arrays if key not in used]
-    return {**facts, "notes": notes + ([f"keys that have no use here: {', '.join(unused)}"] if unused else [])}
+        raise UserError(f"{place}: action_units is {facts['action_units']!r:.80}; it is environment or normalized")
+    unused = [key for key in arrays if key not in facts and (key not in USED_KEYS or key in FACTS)]
+    listed = [f"keys that have no use here: {_one_line(', '.join(unused))}"] if unused else []
+    return {**facts, "notes": [*_read_notes(arrays.get(NOTES, [])), *listed]}
+
+
+def _read_notes(stored: Any) -> list[str]:
+    """The notes of a file, fit to be printed."""
+    notes = np.ravel(np.asarray(stored))
+    return [_one_line(str(note)) for note in notes[:_MOST_NOTES]] if notes.dtype.kind == "U" else []
+
+
+def _one_line(text: str) -> str:
+    """A text of a file as it may be shown: without what a terminal would obey, and of a length that can be read."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in text[:_LONGEST_NOTE])
+    return shown + ("..." if len(text) > _LONGEST_NOTE else "")
 
 
 def jumps(obs: Array, next_obs: Array) -> Array:

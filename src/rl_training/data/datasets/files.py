@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rl_training.data.claims import check_plain_file
 from rl_training.data.datasets.arrays import from_arrays, from_replay
-from rl_training.data.datasets.columns import FACTS, KEYS, NOTES, nearest
+from rl_training.data.datasets.columns import FACTS, KEYS, NOTES, USED_KEYS, nearest
 from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.data.datasets.npz import read_npz
 from rl_training.types import UserError
 
 _EPISODES_FILE = "main_data.hdf5"
@@ -29,10 +29,11 @@ def read_dataset(
         return _read_folder(path)
     if not path.exists():
         return _read_id(name)
+    check_plain_file(path)
     read = _READERS.get(path.suffix.lower())
     if read is None:
         raise UserError(f"{name!r}: cannot be read as a dataset; it must be {_FORMATS}")
-    arrays = read(path)
+    arrays = read(path, USED_KEYS)
     if not arrays and path.name == _EPISODES_FILE:
         return _read_folder(path.parent)
     source = {"format": path.suffix.lower().removeprefix("."), "path": str(path)}
@@ -104,38 +105,14 @@ def _read_id(name: str) -> OfflineDataset:
     return _read_folder(root / name)
 
 
-def _read_npz(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:  # numpy.load would leave a damaged file open
-            opened = np.load(file, allow_pickle=False)
-            if isinstance(opened, np.ndarray):
-                raise UserError(f"{str(path)!r}: is a single array; it must be an archive of several, by their names")
-            return {name: opened[name] for name in opened.files}
-    except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise _unreadable(path, error) from None
+def _read_hdf5(path: Path, wanted: Container[str]) -> dict[str, Any]:
+    from rl_training.data.datasets.hdf5 import read_hdf5
+
+    return read_hdf5(path, wanted)
 
 
-def _read_hdf5(path: Path) -> dict[str, Any]:
-    """The arrays at the top level of the file; groups (D4RL's extra information) are ignored."""
-    from rl_training.data.datasets.minari_layout import load_h5py
-
-    h5py = load_h5py(str(path))
-    try:
-        with h5py.File(path, "r") as opened:
-            found = {name: item[()] for name, item in opened.items() if isinstance(item, h5py.Dataset)}
-    except (OSError, RuntimeError, KeyError) as error:
-        raise _unreadable(path, error) from None
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}
-
-
-def _unreadable(path: Path, error: Exception) -> UserError:
-    """A one-line error for a file that cannot be read; NumPy's error mentions pickle if it would have to unpickle."""
-    if "pickle" in str(error):
-        return UserError(
-            f"{str(path)!r}: is not an archive of plain arrays: it, or an array in it, would have to be unpickled, "
-            "which could run code and is never done"
-        )
-    return UserError(f"{str(path)!r}: is damaged, or not what its name says ({' '.join(str(error).split())})")
-
-
-_READERS: dict[str, Callable[[Path], dict[str, Any]]] = {".npz": _read_npz, ".hdf5": _read_hdf5, ".h5": _read_hdf5}
+_READERS: dict[str, Callable[[Path, Container[str]], dict[str, Any]]] = {
+    ".npz": read_npz,
+    ".hdf5": _read_hdf5,
+    ".h5": _read_hdf5,
+}

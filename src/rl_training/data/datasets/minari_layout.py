@@ -6,21 +6,31 @@ JSON. An episode of T steps has T + 1 observations.
 
 from __future__ import annotations
 
-import importlib
 import json
+import math
 import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
 
+from rl_training.data.claims import Claims, read_json
 from rl_training.data.datasets.columns import jumps, place_of, read_columns
 from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.data.datasets.hdf5 import (
+    claimed,
+    is_array,
+    load_h5py,
+    member,
+    names_in,
+    open_hdf5,
+    read_array,
+    whole_attribute,
+)
 from rl_training.types import Array, UserError
 
 _EPISODES_FILE = "main_data.hdf5"
@@ -46,44 +56,48 @@ def datasets_folder() -> Path:
 
 def read_minari(folder: Path) -> OfflineDataset:
     """All episodes of a dataset, in their order; `folder` is the one with `data` in it."""
-    h5py = load_h5py(str(folder))
+    load_h5py(str(folder))
     metadata = _read_metadata(folder / "data" / _METADATA_FILE)
     shapes = dict.fromkeys(_COLUMNS, ()) | {
         name: _stored_shape(metadata, name, folder) for name in ("observations", "actions")
     }
     file = folder / "data" / _EPISODES_FILE
-    try:
-        with h5py.File(file, "r") as opened:
-            numbered = sorted((int(name.removeprefix("episode_")), name) for name in opened)
-            episodes = [_read_episode(opened[name], f"{str(file)!r}, {name}", shapes) for _, name in numbered]
-            seeds = [opened[name].attrs.get("seed") for _, name in numbered]
-    except (OSError, RuntimeError, ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"{str(file)!r}: is missing, damaged or foreign ({' '.join(str(error).split())})") from None
+    claims = Claims(file)
+    with open_hdf5(file) as opened:
+        names = _episode_names(opened, file)
+        for name in names:
+            for column, array in _columns_of(opened, name, file, shapes).items():
+                claims.add(f"{column} of {name}", claimed(array, f"{str(file)!r}, {name}: {column!r}"))
+        claims.check()
+        episodes, seeds = [], []
+        for name in names:
+            group = member(opened, name, repr(str(file)))
+            episodes.append({column: read_array(member(group, column, name)) for column in _COLUMNS})
+            seeds.append(whole_attribute(group, "seed"))
     expected = metadata.get("total_episodes", len(episodes))
     if not episodes or len(episodes) != expected:
-        raise UserError(f"{str(file)!r}: has {len(episodes)} episodes; {_METADATA_FILE} says {expected}")
+        raise UserError(f"{str(file)!r}: has {len(episodes)} episodes; {_METADATA_FILE} says {expected!r:.80}")
     return from_episodes(episodes, _source(folder, metadata, seeds))
 
 
-def load_h5py(asked_by: str) -> Any:
-    """Import h5py, or raise a UserError that says how to install it."""
-    try:
-        return importlib.import_module("h5py")
-    except ImportError as error:
-        raise UserError(
-            f"{asked_by!r}: needs an extra that is not installed: pip install 'rl-training[minari]' ({error})"
-        ) from error
+def _episode_names(opened: Any, file: Path) -> list[str]:
+    """The groups of the episodes, in the order of their numbers."""
+    numbers = {name: name.removeprefix("episode_") for name in names_in(opened)}
+    for name, number in numbers.items():
+        if not (number.isascii() and number.isdigit()):
+            raise UserError(f"{str(file)!r}: has {name!r:.80} among its episodes, which are called episode_<number>")
+    return sorted(numbers, key=lambda name: int(numbers[name]))
 
 
 def _read_metadata(file: Path) -> dict[str, Any]:
     try:
-        metadata = json.loads(file.read_text())
+        metadata = read_json(file)
     except (OSError, ValueError) as error:
         raise UserError(f"{str(file)!r}: is missing or damaged ({error})") from None
     if not isinstance(metadata, dict):
         raise UserError(f"{str(file)!r}: is damaged (it is not a mapping)")
     if metadata.get("data_format", "hdf5") != "hdf5":
-        raise UserError(f"{str(file)!r}: data_format is {metadata['data_format']!r}; only hdf5 can be read")
+        raise UserError(f"{str(file)!r}: data_format is {metadata['data_format']!r:.80}; only hdf5 can be read")
     return metadata
 
 
@@ -97,9 +111,10 @@ def _stored_shape(metadata: Mapping[str, Any], name: str, folder: Path) -> tuple
         kind = space["type"]
         if kind in _SUPPORTED[name]:
             return _shape_of(space)
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{str(folder / 'data' / _METADATA_FILE)!r}: {key} is damaged ({error!r})") from None
-    raise UserError(f"{str(folder)!r}: {name} of {kind} are not supported, only of {', '.join(_SUPPORTED[name])}")
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise UserError(f"{str(folder / 'data' / _METADATA_FILE)!r}: {key} is damaged ({error!r:.80})") from None
+    known = ", ".join(_SUPPORTED[name])
+    raise UserError(f"{str(folder)!r}: {name} of {kind!s:.80} are not supported, only of {known}")
 
 
 def _shape_of(space: Mapping[str, Any]) -> tuple[int, ...]:
@@ -112,41 +127,74 @@ def _shape_of(space: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(int(size) for size in np.atleast_1d(sizes))
 
 
-def _read_episode(group: Any, where: str, shapes: Mapping[str, tuple[int, ...] | None]) -> dict[str, Array]:
-    columns = {name: group.get(name) for name in _COLUMNS}
-    for name, column in columns.items():
-        if column is None:
-            raise UserError(f"{where}: has no {name!r}")
-    steps = len(columns["rewards"])
+def _columns_of(opened: Any, name: str, file: Path, shapes: Mapping[str, tuple[int, ...] | None]) -> dict[str, Any]:
+    """The arrays of an episode, which have not been read yet."""
+    where = f"{str(file)!r}, {name}"
+    group = member(opened, name, repr(str(file)))
+    if is_array(group):
+        raise UserError(f"{where}: is an array; an episode is a group of them")
+    columns = {column: member(group, column, where) for column in _COLUMNS}
+    for column, array in columns.items():
+        if array is None:
+            raise UserError(f"{where}: has no {column!r}")
+        if not is_array(array):
+            raise UserError(f"{where}: {column!r} has several parts (a Dict or a Tuple), which is not supported")
+    steps = columns["rewards"].shape[0]
     if steps == 0:
         raise UserError(f"{where}: has no steps")
-    for name, column in columns.items():
-        more = _COLUMNS[name]
-        if not hasattr(column, "dtype"):
-            raise UserError(f"{where}: {name!r} has several parts (a Dict or a Tuple), which is not supported")
-        if len(column) != steps + more:
-            raise UserError(f"{where}: has {len(column)} {name} for {steps} rewards; it must be {steps + more}")
-        shape = shapes[name]
-        if shape is not None and column.shape[1:] != shape:
-            if len(shape) > 1 and column.dtype.kind in "uO":
-                raise UserError(f"{where}: {name} are JPEG-encoded; write the dataset with jpeg_encoding=False")
-            raise UserError(f"{where}: {name} have the shape {column.shape[1:]}; it must be {shape}")
-        if column.dtype.kind not in "fiub":
-            raise UserError(f"{where}: {name} are {column.dtype}, not numbers")
-    return {name: column[()] for name, column in columns.items()}
+    for column, array in columns.items():
+        _check_column(column, array, steps, where, shapes[column])
+    return columns
 
 
-def _source(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[Any]) -> dict[str, Any]:
+def _check_column(column: str, array: Any, steps: int, where: str, shape: tuple[int, ...] | None) -> None:
+    """Raise a UserError if a column of an episode is not as long, or not of the shape or kind, that it must be."""
+    (found, *each), rows, dtype = array.shape, steps + _COLUMNS[column], array.dtype
+    if found != rows:
+        raise UserError(f"{where}: has {found} {column} for {steps} rewards; it must be {rows}")
+    if shape is not None and tuple(each) != shape:
+        if len(shape) > 1 and dtype.kind in "uO":
+            raise UserError(f"{where}: {column} are JPEG-encoded; write the dataset with jpeg_encoding=False")
+        raise UserError(f"{where}: {column} have the shape {tuple(each)}; it must be {shape}")
+    if dtype.kind not in "fiub":
+        raise UserError(f"{where}: {column} are {dtype}, not numbers")
+
+
+def _source(folder: Path, metadata: Mapping[str, Any], seeds: Sequence[int | None]) -> dict[str, Any]:
     source: dict[str, Any] = {"format": "minari", "path": str(folder), "action_units": "environment"}
-    known = ("dataset_id", "minari_version", "ref_min_score", "ref_max_score")
-    source |= {key: metadata[key] for key in known if metadata.get(key) is not None}
-    with suppress(ValueError, KeyError, TypeError):  # the environment is optional, and nothing here depends on it
-        spec = json.loads(metadata["env_spec"])
-        source["env_id"] = spec["id"]
-        source |= {"env_kwargs": spec["kwargs"], "time_limit": spec["max_episode_steps"]}
+    for key, is_kind in _FACTS.items():
+        value = metadata.get(key)
+        if value is not None and not is_kind(value):
+            raise UserError(f"{str(folder / 'data' / _METADATA_FILE)!r}: {key} is {value!r:.80}, which it cannot be")
+        source |= {} if value is None else {key: value}
+    source |= _environment(metadata.get("env_spec"))
     if all(seed is not None for seed in seeds):
-        source["episode_seeds"] = [int(seed) for seed in seeds]
+        source["episode_seeds"] = [*seeds]
     return source
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+# What is taken over from the metadata, and which kind of value it must be.
+_FACTS = {"dataset_id": _is_text, "minari_version": _is_text, "ref_min_score": _is_number, "ref_max_score": _is_number}
+
+
+def _environment(env_spec: Any) -> dict[str, Any]:
+    """What Gymnasium's description of the environment says; it is optional, and no number here depends on it."""
+    try:
+        spec = json.loads(env_spec)
+        env_id, more = spec["id"], {"env_kwargs": spec.get("kwargs"), "time_limit": spec.get("max_episode_steps")}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+    limit = more["time_limit"]
+    whole = isinstance(more["env_kwargs"], dict) and (limit is None or (type(limit) is int and limit > 0))
+    return {"env_id": env_id} | (more if whole else {}) if isinstance(env_id, str) else {}
 
 
 def from_episodes(episodes: Sequence[Mapping[str, Array]], source: Mapping[str, Any]) -> OfflineDataset:
