@@ -31,7 +31,13 @@ WALL_CLOCK = ("seconds", "steps_per_second", "simulations_per_second", "metrics_
 _LISTED_STEPS = 50
 _EVAL_EPISODES, _PRESET_EPISODES = 2, 5
 _SHOWN = 40  # the longest text that is written down as it is
-_NEEDS = {"LunarLander": "Box2D", "Reacher": "mujoco", "Hopper": "mujoco", "HalfCheetah": "mujoco", "ALE/": "ale_py"}
+_NEEDS = {
+    **dict.fromkeys(("LunarLander", "BipedalWalker", "CarRacing"), "Box2D"),
+    **dict.fromkeys(("Reacher", "Hopper", "HalfCheetah"), "mujoco"),
+    "ALE/": "ale_py",
+    "MiniGrid": "minigrid",
+    "pettingzoo/": "pettingzoo",
+}
 
 
 @dataclass
@@ -57,7 +63,11 @@ class Record:
 
     def add_snapshot(self, run: Any, path: str = "") -> None:
         """All that a checkpoint would hold."""
-        snapshot = run.snapshot()
+        self.add_checkpoint(run.snapshot(), path)
+        self.clock = run.steps
+
+    def add_checkpoint(self, snapshot: Any, path: str) -> None:
+        """All that a checkpoint holds."""
         meta = {name: value for name, value in snapshot.meta.items() if name != "versions"}
         self.add(f"{path}meta", meta)
         for part in ("policy", "state", "envs"):
@@ -66,7 +76,6 @@ class Record:
         arrays = snapshot.arrays if hasattr(snapshot, "arrays") else snapshot.memory
         for name, array in arrays.items():
             self.add(f"{path}memory/{name}", dict(enumerate(array.chunks())))
-        self.clock = run.steps
 
     def answer(self) -> dict[str, Any]:
         if self.steps > _LISTED_STEPS:
@@ -111,9 +120,14 @@ def _text(value: Any, path: str) -> str:
     return text if len(text) <= _SHOWN else hashlib.sha1(text.encode()).hexdigest()
 
 
+def needed_module(env_id: str) -> str | None:
+    """The module of an extra that an environment needs, if it needs one."""
+    return next((module for name, module in _NEEDS.items() if name in env_id), None)
+
+
 def missing_module(env_id: str) -> str | None:
     """The module that an environment needs and that is not installed here, if there is one."""
-    needed = next((module for name, module in _NEEDS.items() if name in env_id), None)
+    needed = needed_module(env_id)
     return needed if needed is not None and find_spec(needed) is None else None
 
 

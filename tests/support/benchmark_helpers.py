@@ -21,3 +21,6 @@ def load(name: str) -> ModuleType:
 speed, sides, summary, trainers, works = map(load, ("speed", "sides", "summary", "trainers", "works"))
 libraries, dreamers = map(load, ("libraries", "dreamers"))
 bits, bit_cases, bit_records = map(load, ("bits", "bit_cases", "bit_records"))
+kills, kill_cases, kill_chains, kill_findings, kill_runs = map(
+    load, ("kills", "kill_cases", "kill_chains", "kill_findings", "kill_runs")
+)
