@@ -317,12 +317,15 @@ def saved_replay(folder: Path) -> Path:
     return replay.save(folder / "replay")
 
 
-@pytest.mark.parametrize("name", ["replay.json", "rows_00000.bin"])
-def test_a_pipe_in_a_saved_replay_is_one_line(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("replay.json", "is a folder, but no dataset"), ("rows_00000.bin", "foreign (it is not a regular file)")],
+)
+def test_a_pipe_in_a_saved_replay_is_one_line(tmp_path: Path, name: str, words: str) -> None:
     folder = saved_replay(tmp_path)
     (folder / name).unlink()
     os.mkfifo(folder / name)
-    assert "is a" in refusal(folder)
+    assert words in refusal(folder)
 
 
 # What metadata say.
@@ -378,4 +381,4 @@ def test_one_changed_number_in_the_description_of_a_replay_is_noticed(tmp_path: 
     assert content["state"]["counts"] == [3, 3]
     content["state"]["counts"] = [3, 2]
     file.write_text(json.dumps(content))
-    assert "replay.json is not what was written" in refusal(folder)
+    assert "replay.json': is missing, damaged or foreign (its checksum is not" in refusal(folder)

@@ -20,6 +20,7 @@ from rl_training.data.samplers import FreshFirst, PrioritizedSampler, UniformSam
 from rl_training.runtime.checkpoints.chunk_files import (
     arrays_of,
     describe_arrays,
+    entries_of,
     load_arrays,
     read_arrays,
     write_arrays,
@@ -371,9 +372,11 @@ def test_a_memory_comes_back_from_the_files_of_a_checkpoint(tmp_path: Path) -> N
     second = save("second")
     assert {name for name in first if first[name] != second[name]} == {"replay.records.0.bin"}
     states = {name: part.state_dict() for name, part in world.memory.parts.items()}
-    described = describe_arrays(arrays_of(world.memory.parts))
+    arrays = arrays_of(world.memory.parts)
+    written = {name: array.written for name, array in arrays.items() if array.written is not None}
+    described, entries = describe_arrays(arrays), entries_of(written)
     world.memory = world.new_memory()
-    load_arrays(arrays_of(world.memory.parts), read_arrays(tmp_path / "second", described))
+    load_arrays(arrays_of(world.memory.parts), read_arrays(tmp_path / "second", described, entries))
     for name, part in world.memory.parts.items():
         part.load_state_dict(states[name])
     windows = world.memory.windows(30, np.random.default_rng(0), length=3, across_episodes=True)

@@ -27,6 +27,7 @@ from replay_feed import (
 )
 from rl_training.data import plain_replay, ram, replay_files
 from rl_training.data import replay as replay_module
+from rl_training.data.checked_files import seal
 from rl_training.data.chunks import ChunkedArray
 from rl_training.data.columns import Columns
 from rl_training.data.replay import FrameReplay, Replay, make_replay, replay_kind
@@ -334,11 +335,8 @@ def test_a_disk_that_refuses_is_said_plainly(tmp_path: Path) -> None:
 
 def damaged_description(folder: Path, **changes: Any) -> None:
     file = folder / "replay.json"
-    content = json.loads(file.read_text())
-    for key, value in changes.items():
-        content[key] = value
-    content["checksum"] = replay_files._checksum(content)  # so that the structure alone is wrong
-    file.write_text(json.dumps(content))
+    content, files = replay_files.read_description(folder)
+    file.write_bytes(seal(content | changes, files))
 
 
 DAMAGES = {
@@ -351,7 +349,12 @@ DAMAGES = {
     "no spaces": lambda folder: damaged_description(folder, info={}),
     "wrong spaces": lambda folder: damaged_description(folder, info={"parts": [], "obs_shape": "x"}),
     "no state": lambda folder: damaged_description(folder, state=None),
-    "no checksums": lambda folder: damaged_description(folder, checksums={}),
+    "no checksums": lambda folder: (folder / "replay.json").write_text('{"format": 2, "files": {}}'),
+    "no files": lambda folder: (folder / "replay.json").write_bytes(seal(replay_files.read_description(folder)[0], {})),
+    "one file more": lambda folder: (folder / "rows_00001.bin").write_bytes(b"1"),
+    "a link": lambda folder: (folder / "rows_00000.bin").symlink_to(
+        (folder / "rows_00000.bin").rename(folder.with_name("elsewhere.bin"))
+    ),
     "no chunk": lambda folder: (folder / "rows_00000.bin").unlink(),
     "half a chunk": lambda folder: (folder / "rows_00000.bin").write_bytes(
         (folder / "rows_00000.bin").read_bytes()[:100]
@@ -366,7 +369,7 @@ DAMAGES = {
 def test_a_damaged_or_foreign_folder_is_said_by_name(saved: Path, damage: Any) -> None:
     assert len(Replay.load(saved)) == 14
     damage(saved)
-    with pytest.raises(UserError, match=r"memory.*is not a saved replay, or is damaged"):
+    with pytest.raises(UserError, match=r"memory.*(damaged|has format 1; this version of rl_training reads 2)"):
         Replay.load(saved)
 
 
@@ -379,7 +382,7 @@ def test_a_saved_state_that_does_not_fit_its_spaces_is_refused(saved: Path) -> N
 
 def test_a_saved_replay_is_bytes_and_json_only(saved: Path) -> None:
     assert sorted(path.name for path in saved.iterdir()) == ["replay.json", "rows_00000.bin"]
-    description = replay_files.read_description(saved)
+    description, _ = replay_files.read_description(saved)
     assert replay_files.read_info(description["info"]) == KINDS["continuous"]
     assert (saved / "rows_00000.bin").stat().st_size == 14 * Replay.slot_bytes(KINDS["continuous"])
 

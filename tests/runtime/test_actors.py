@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -18,6 +17,7 @@ from rl_training.ops.exploration import uniform_actions
 from rl_training.runtime.actors.actor import Actor, Steps
 from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.actors.sources import Local, Nothing
+from rl_training.runtime.checkpoints.codec import decode, decode_tensors, encode
 from rl_training.runtime.rng import actor_streams, make_streams
 from rl_training.runtime.train import Run, build
 from rl_training.testing import TinyEnv, differences, tiny_config
@@ -231,10 +231,8 @@ def test_one_episode_is_played_from_its_start_to_its_end() -> None:
 
 
 def saved_and_read(state: Any) -> Any:
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
+    text, tensors = encode(state, "envs")
+    return decode(text, decode_tensors(tensors))
 
 
 @pytest.mark.parametrize("policy", [Counting, CountingWithin])

@@ -393,7 +393,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "state.pt", "envs.pt", "meta.json"])
+@pytest.mark.parametrize(
+    "name",
+    ["model.safetensors", "state.json", "state.safetensors", "envs.json", "envs.safetensors", "meta.json"],
+)
 @pytest.mark.parametrize("work", ["resume", "eval"])
 def test_a_truncated_checkpoint_is_one_line(
     work: str, name: str, command: Command, tmp_path: Path, finished: Path
@@ -402,7 +405,7 @@ def test_a_truncated_checkpoint_is_one_line(
     file = find_checkpoint(run) / name
     file.write_bytes(file.read_bytes()[:100])
     said = command(work, run, "total_timesteps=480") if work == "resume" else command(work, run, "--episodes", 1)
-    if work == "eval" and name in ("state.pt", "envs.pt"):
+    if work == "eval" and name.startswith(("state", "envs")):
         assert said.code == 0, "what acting does not need is not read"
     else:
         refused(said, file.parent.name, "damaged")
@@ -417,7 +420,7 @@ def test_a_foreign_or_missing_checkpoint_is_one_line(command: Command, tmp_path:
         refused(command(work, "nowhere"), "'nowhere': there is no such run or checkpoint")
         refused(command(work, "foreign"), "'foreign': holds no latest checkpoint of rl_training")
         refused(command(work, "foreign/weights.bin"), "there is no such run or checkpoint")
-        refused(command(work, "sb3"), "'sb3': is not a checkpoint of rl_training")
+        refused(command(work, "sb3"), "'sb3/meta.json': is missing, damaged or foreign (it has no 'format')")
         refused(command(work, finished, "--checkpoint", "step_5"), "has no checkpoint 'step_5'; it has latest, best")
 
 
@@ -426,14 +429,14 @@ def test_an_unreadable_checkpoint_is_one_line(
 ) -> None:
     """A folder without the right to read, simulated where the test may read everything."""
     run = Path(shutil.copytree(finished, tmp_path / "run"))
-    real = Path.read_text
+    real = os.open
 
-    def guarded(self: Path, *arguments: Any, **keywords: Any) -> str:
-        if self.name == "meta.json":
-            raise PermissionError(errno.EACCES, "Permission denied", str(self))
-        return real(self, *arguments, **keywords)
+    def guarded(path: Any, *arguments: Any, **keywords: Any) -> int:
+        if Path(path).name == "meta.json":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *arguments, **keywords)
 
-    monkeypatch.setattr(Path, "read_text", guarded)
+    monkeypatch.setattr(os, "open", guarded)
     for work in ("resume", "eval"):
         refused(command(work, run), "Permission denied")
 
@@ -443,7 +446,7 @@ def test_a_checkpoint_of_another_format_is_one_line(command: Command, tmp_path: 
     file = find_checkpoint(run) / "meta.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 99}))
     for work in ("resume", "eval"):
-        refused(command(work, run), "has checkpoint format 99; this version of rl_training reads 2")
+        refused(command(work, run), "has format 99; this version of rl_training reads 3")
 
 
 # The disk

@@ -18,6 +18,7 @@ import torch
 from test_kill_anywhere import every_crash
 
 import run_helpers
+from forgery import changed_state, reseal
 from rl_training import PPO, UserError, evaluate_checkpoint, resume_training, train
 from rl_training.data.chunks import ChunkedArray
 from rl_training.experiment.manager import RunFolder
@@ -151,7 +152,9 @@ def test_unchanged_chunks_are_the_same_files(tmp_path: Path) -> None:
     assert holds(second, array_of(7), "other")
 
 
-def test_a_tenth_that_changed_costs_a_tenth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tenth_that_changed_costs_a_tenth_and_what_is_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     array = ChunkedArray(100_000, (112,), "uint8", chunk_bytes=112 * 1000)
     array.touch(0, 100_000)
     save(tmp_path / "step_1", rows=array)
@@ -168,8 +171,10 @@ def test_a_tenth_that_changed_costs_a_tenth(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "fsync", fsync)
     save(tmp_path / "step_2", rows=array)
-    assert synced == 10_000 * 112
-    assert len(new_files(tmp_path / "step_1", tmp_path / "step_2")) == 10
+    changed = {f"rows.{number}.bin" for number in range(40, 50)}
+    renewed = {f"rows.{number}.bin" for number in (15, 31, 47, 63, 79, 95)}
+    assert new_files(tmp_path / "step_1", tmp_path / "step_2") == changed | renewed
+    assert synced == 15 * 1000 * 112
     assert holds(tmp_path / "step_2", array)
 
 
@@ -197,7 +202,7 @@ def test_a_chunk_that_grew_without_a_change_is_written(tmp_path: Path) -> None:
 def test_where_nothing_can_be_linked_everything_is_written(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def link(*arguments: Any) -> None:
+    def link(*arguments: Any, **keywords: Any) -> None:
         raise error
 
     monkeypatch.setattr(os, "link", link)
@@ -260,7 +265,11 @@ def test_what_is_read_can_be_written_again(tmp_path: Path) -> None:
     again = write_checkpoint(tmp_path / "again", found)
     assert new_files(path, again) == set()
     assert checkpoint_differences(found, read_checkpoint(again)) == []
-    assert json.loads((again / "meta.json").read_text()) == json.loads((path / "meta.json").read_text())
+    described = [json.loads((folder / "meta.json").read_text()) for folder in (path, again)]
+    for meta, saves in zip(described, (1, 2), strict=True):
+        assert meta["arrays"]["rows"].pop("saves") == saves
+        del meta["crc32"]
+    assert described[0] == described[1]
     without = write_checkpoint(tmp_path / "without", replace(found, arrays={}))
     assert read_checkpoint(without).arrays == {}
 
@@ -282,7 +291,7 @@ def test_without_a_memory_there_is_no_trace_of_one(tmp_path: Path, monkeypatch: 
     monkeypatch.undo()
     train(CONFIG | {"total_timesteps": 12}, run_dir=tmp_path / "run")
     path = find_checkpoint(tmp_path / "run")
-    assert {file.name for file in path.iterdir()} == {"meta.json", "model.safetensors", "state.pt", "envs.pt"}
+    assert "replay" not in {file.name for file in path.iterdir()}
     assert "arrays" not in json.loads((path / "meta.json").read_text())
     assert latest(tmp_path / "run").arrays == {}
 
@@ -389,7 +398,7 @@ def test_judging_never_looks_at_the_memory(cut: Path) -> None:
     before = evaluate_checkpoint(cut)
     shutil.rmtree(find_checkpoint(cut) / "replay")
     assert evaluate_checkpoint(cut) == before
-    with pytest.raises(UserError, match=r"replay/replay.rows.0.bin': is missing"):
+    with pytest.raises(UserError, match=r"replay/replay.priority.0.bin': is missing"):
         resume_training(cut)
 
 
@@ -440,12 +449,12 @@ def test_a_loaded_agent_that_opens_a_folder_links_from_the_start(tmp_path: Path)
 @pytest.mark.parametrize(
     ("damage", "name", "words"),
     [
-        (lambda file: file.unlink(), "replay.rows.2.bin", "No such file"),
+        (lambda file: file.unlink(), "replay.rows.2.bin", "it is missing"),
         (lambda file: file.write_bytes(file.read_bytes()[:-1]), "replay.rows.0.bin", "it has 63 bytes instead of 64"),
         (lambda file: file.write_bytes(file.read_bytes() * 2), "replay.priority.1.bin", "128 bytes instead of 64"),
         (lambda file: file.write_bytes(b""), "replay.rows.0.bin", "it has 0 bytes instead of 64"),
-        (lambda file: file.write_bytes(b"more"), "replay.rows.3.bin", "it is not part of this checkpoint"),
-        (lambda file: file.write_bytes(b"else"), "else.txt", "it is not part of this checkpoint"),
+        (lambda file: file.write_bytes(b"more"), "replay.rows.3.bin", "it does not belong here"),
+        (lambda file: file.write_bytes(b"else"), "else.txt", "it does not belong here"),
     ],
 )
 def test_a_damaged_file_is_said_by_name(damage: Callable[[Path], Any], name: str, words: str, cut: Path) -> None:
@@ -468,6 +477,9 @@ def test_a_damaged_file_is_said_by_name(damage: Callable[[Path], Any], name: str
     assert resume_training(cut, which="step_24").stop_reason == "completed", "the one before is as it was"
 
 
+ROWS = {"rows": 24, "chunk_rows": 8, "shape": [2], "dtype": "<f4", "saves": 3}
+
+
 @pytest.mark.parametrize(
     ("described", "words"),
     [
@@ -475,25 +487,32 @@ def test_a_damaged_file_is_said_by_name(damage: Callable[[Path], Any], name: str
             {"rows": 24},
             "meta.json': is missing, damaged or foreign (its entry for the array 'replay.rows' is {'rows': 24}",
         ),
-        ({"rows": 24, "chunk_rows": 0, "shape": [2], "dtype": "<f4"}, "its entry for the array 'replay.rows' is"),
-        ({"rows": "a", "chunk_rows": 8, "shape": [2], "dtype": "<f4"}, "its entry for the array 'replay.rows' is"),
-        ({"rows": 24, "chunk_rows": 8, "shape": [2], "dtype": "no"}, "its entry for the array 'replay.rows' is"),
-        ({"rows": 24, "chunk_rows": 8, "shape": [1], "dtype": "O"}, "replay.rows.0.bin': is missing, damaged"),
-        ({"rows": 24, "chunk_rows": 8, "shape": [4], "dtype": "<i2"}, "the array 'replay.rows' of the checkpoint"),
+        (ROWS | {"chunk_rows": 0}, "its entry for the array 'replay.rows' is"),
+        (ROWS | {"rows": "a"}, "its entry for the array 'replay.rows' is"),
+        (ROWS | {"rows": True}, "its entry for the array 'replay.rows' is"),
+        (ROWS | {"shape": [-2]}, "its entry for the array 'replay.rows' is"),
+        (ROWS | {"shape": 2}, "its entry for the array 'replay.rows' is"),
+        (ROWS | {"saves": None}, "its entry for the array 'replay.rows' is"),
+        (ROWS | {"dtype": "no"}, "its entry for the array 'replay.rows' is"),
+        (ROWS | {"dtype": "O", "shape": [1]}, "its dtype is not one of plain numbers"),
+        (ROWS | {"shape": [4], "dtype": "<i2"}, "the array 'replay.rows' of the checkpoint"),
+        (ROWS | {"shape": [3]}, "replay.rows.0.bin': is missing, damaged or foreign (it has 64 bytes instead of 96"),
+        (ROWS | {"rows": 10**18}, "meta.json': is missing, damaged or foreign (its list of files has no 'replay/rep"),
         ([1, 2], "meta.json': is missing, damaged or foreign"),
-        (None, "replay/replay.rows.0.bin': is missing, damaged or foreign (it is not part of this checkpoint)"),
+        (None, "meta.json': is missing, damaged or foreign (it names the file 'replay/replay.rows.0.bin', which is of"),
     ],
 )
 def test_a_description_that_is_not_of_the_files_is_refused(described: Any, words: str, cut: Path) -> None:
     path = find_checkpoint(cut)
-    meta = json.loads((path / "meta.json").read_text())
+    arrays = json.loads((path / "meta.json").read_text())["arrays"]
+    assert arrays["replay.rows"] == ROWS
     if described is None:
-        del meta["arrays"]["replay.rows"]
+        del arrays["replay.rows"]
     elif isinstance(described, list):
-        meta["arrays"] = described
+        arrays = described
     else:
-        meta["arrays"]["replay.rows"] = described
-    (path / "meta.json").write_text(json.dumps(meta))
+        arrays["replay.rows"] = described
+    reseal(path, arrays=arrays)
     with pytest.raises(UserError) as complaint:
         resume_training(path)
     assert words in str(complaint.value)
@@ -554,7 +573,7 @@ def test_a_crash_at_any_moment_leaves_a_memory_that_is_whole(ready_to_save: Any,
     calls = every_crash(run.save, prepare, check)
     assert seen == {48, 54}
     assert calls.count("link") == 5
-    assert calls.count("fsync") == 13, "the metrics, four files, three chunks, three folders and two pointers"
+    assert calls.count("fsync") == 15, "the metrics, six files, three chunks, three folders and two pointers"
     assert "unlink" in calls, "an old checkpoint was pruned"
 
 
@@ -626,9 +645,8 @@ def test_environments_that_lost_their_episode_are_marked_until_the_loop_has_seen
     run.close()
     assert run.source.collector.lost is None
     assert "lost" not in run.snapshot().envs["actor"]
-    envs = torch.load(path / "envs.pt", weights_only=True)
-    envs["actor"]["raw"][1] += 1.0
-    torch.save(envs, path / "envs.pt")
+    with changed_state(path, "envs") as envs:
+        envs["actor"]["raw"][1] += 1.0
     run, _ = restore(cut)
     run.close()
     assert run.source.collector.lost.tolist() == [False, True, False]

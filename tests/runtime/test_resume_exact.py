@@ -18,6 +18,7 @@ import pytest
 import torch
 
 import run_helpers
+from forgery import changed_state
 from rl_training import Callback, UserError, resume_training, train
 from rl_training.runtime.train import Interrupted
 from run_helpers import (
@@ -650,9 +651,8 @@ def test_only_the_episodes_that_differ_start_again(tmp_path: Path) -> None:
     with pytest.raises(Pulled):
         train(config, run_dir=tmp_path / "run", callbacks=[PullPlug(50)])
     path = tmp_path / "run" / "checkpoints" / "step_48"
-    state = torch.load(path / "envs.pt", weights_only=True)
-    state["actor"]["raw"][0] += 1.0
-    torch.save(state, path / "envs.pt")
+    with changed_state(path, "envs") as envs:
+        envs["actor"]["raw"][0] += 1.0
     before = latest(tmp_path / "run").envs["actor"]
     run, notes = restore(tmp_path / "run")
     try:

@@ -19,12 +19,20 @@ class FileStamp(NamedTuple):
     modified: int
 
 
+class ChunkFile(NamedTuple):
+    """A file with a saved chunk: which file it is, and the checksum of its content."""
+
+    stamp: FileStamp
+    crc32: str
+
+
 class Written(NamedTuple):
-    """The folder with an array's saved chunks, their versions there, and the stamps of the files."""
+    """The folder with an array's saved chunks, their versions there, their files, and how often it has been saved."""
 
     folder: Path
     versions: Array
-    stamps: list[FileStamp]
+    files: list[ChunkFile]
+    saves: int
 
 
 class ChunkedArray:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rl_training.data import replay_files
 from rl_training.data.batches import WITHIN, Transitions, Windows
+from rl_training.data.checked_files import DamagedError
 from rl_training.data.chunks import ChunkedArray
 from rl_training.data.columns import Columns
 from rl_training.data.records import RecordColumns
@@ -386,13 +387,13 @@ class Replay:
 
         folder = Path(folder)
         try:
-            saved = replay_files.read_description(folder)
+            saved, files = replay_files.read_description(folder)
             info, state = replay_files.read_info(saved["info"]), saved["state"]
             replay = replay_like(info, state, saved["frame_stack"])
-            replay_files.load_arrays(folder, saved, replay.arrays)
+            replay_files.load_arrays(folder, files, replay.arrays)
             replay.load_state_dict(state)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{str(folder)!r}: is not a saved replay, or is damaged ({error!s:.200})") from None
-        except UserError as error:
-            raise UserError(f"{str(folder)!r}: {error}") from None
+        except UserError as error:  # one of a damaged file names it
+            raise error if isinstance(error, DamagedError) else UserError(f"{str(folder)!r}: {error}") from None
         return replay

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 import shutil
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
+from rl_training.data.checked_files import Entry, check_names, entry_of, read, seal, unseal
 from rl_training.data.chunks import ChunkedArray
-from rl_training.data.claims import check_plain_file, read_json
 from rl_training.types import ActionKind, Array, ArrayKind, ObsPart, SpaceInfo, UserError
 
 _FORMAT = 2
@@ -30,14 +28,12 @@ def write_folder(folder: str | Path, description: Mapping[str, Any], arrays: Map
     draft = folder.with_name(f".draft-{folder.name}-{os.getpid()}")
     try:
         draft.mkdir(parents=True)
-        sums: dict[str, list[int]] = {name: [] for name in arrays}
+        files = {}
         for name, array in arrays.items():
             for number, chunk in enumerate(array.chunks()):
-                _write(draft / f"{name}_{number:05d}.bin", chunk.data)
-                sums[name].append(zlib.crc32(chunk.data))
-        content = {"format": _FORMAT, **description, "checksums": sums}
-        content["checksum"] = _checksum(content)
-        _write(draft / _DESCRIPTION, (json.dumps(content, indent=2) + "\n").encode())
+                _write(draft / _chunk_name(name, number), chunk.data)
+                files[_chunk_name(name, number)] = entry_of(chunk.data)
+        _write(draft / _DESCRIPTION, seal({"format": _FORMAT, **description}, files))
         os.rename(draft, folder)
     except OSError as error:
         raise UserError(f"cannot write {str(folder)!r}: {error.strerror or error}") from error
@@ -53,19 +49,13 @@ def _write(file: Path, content: Any) -> None:
         os.fsync(opened.fileno())
 
 
-def _checksum(content: Mapping[str, Any]) -> int:
-    """The checksum of a description, which has it among its entries."""
-    return zlib.crc32(json.dumps({**content, "checksum": None}, sort_keys=True).encode())
+def _chunk_name(array: str, number: int) -> str:
+    return f"{array}_{number:05d}.bin"
 
 
-def read_description(folder: Path) -> dict[str, Any]:
-    """The description that `write_folder` wrote, with the checksums; raises a ValueError if it is not valid."""
-    content = read_json(folder / _DESCRIPTION)
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise ValueError(f"{_DESCRIPTION} is not of format {_FORMAT}")
-    if content.get("checksum") != _checksum(content):
-        raise ValueError(f"{_DESCRIPTION} is not what was written")
-    return content
+def read_description(folder: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
+    """The description that `write_folder` wrote, and the entries of the files."""
+    return unseal(folder / _DESCRIPTION, _FORMAT)
 
 
 def read_info(plain: Any) -> SpaceInfo:
@@ -132,18 +122,14 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def load_arrays(folder: Path, description: Mapping[str, Any], arrays: Mapping[str, ChunkedArray]) -> None:
-    """Fill arrays from the files of a folder; raises a ValueError that names a damaged file."""
+def load_arrays(folder: Path, files: Mapping[str, Entry], arrays: Mapping[str, ChunkedArray]) -> None:
+    """Fill arrays from the files of a folder; an error names a damaged file."""
+    check_names(folder, {_DESCRIPTION, *files})
     for name, array in arrays.items():
-        sums = description["checksums"][name]
-        array.load([_read(folder / f"{name}_{number:05d}.bin", total, array) for number, total in enumerate(sums)])
+        count = sum(file.startswith(f"{name}_") for file in files)
+        array.load([_read(folder, _chunk_name(name, number), files, array) for number in range(count)])
 
 
-def _read(file: Path, checksum: int, array: ChunkedArray) -> Array:
-    check_plain_file(file)
-    most = array.chunk_rows * array.data[:1].nbytes
-    with file.open("rb") as opened:
-        content = opened.read(most + 1)
-    if len(content) > most or zlib.crc32(content) != checksum:
-        raise ValueError(f"{file.name} is not what was written")
+def _read(folder: Path, name: str, files: Mapping[str, Entry], array: ChunkedArray) -> Array:
+    content = read(folder, name, files)
     return np.frombuffer(content, array.data.dtype).reshape(-1, *array.data.shape[1:])

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
-import pickle
 import shutil
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
 from rl_training.algorithms.base import Policy
+from rl_training.data.checked_files import Entry, check_names, damaged, entry_of, read, refuse_link, seal, unseal
 from rl_training.runtime.checkpoints.chunk_files import (
     ARRAYS_FOLDER,
     Chunks,
     describe_arrays,
+    entries_of,
     read_arrays,
     sync,
-    unreadable,
     write_arrays,
     write_file,
 )
+from rl_training.runtime.checkpoints.codec import decode, decode_tensors, encode, encode_tensors
 from rl_training.types import UserError
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+_META = "meta.json"
+_MODEL = "model.safetensors"
 _META_KEYS = {"step", "config", "spaces", "versions", "threads"}
 _STATE_KEYS = {"algorithm", "parts", "rng", "callbacks", "trainer"}
 
@@ -59,9 +54,13 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
     shutil.rmtree(draft, ignore_errors=True)
     try:
         draft.mkdir(parents=True)
-        for name, content in _contents(checkpoint).items():
+        contents = _contents(checkpoint)
+        for name, content in contents.items():
             write_file(draft / name, content)
         written = write_arrays(draft / ARRAYS_FOLDER, checkpoint.arrays)
+        files = {name: entry_of(content) for name, content in contents.items()} | entries_of(written)
+        arrays = {"arrays": describe_arrays(checkpoint.arrays)} if checkpoint.arrays else {}
+        write_file(draft / _META, seal({"format": FORMAT_VERSION} | checkpoint.meta | arrays, files))
         sync(draft)
         _move(draft, path)
         sync(path.parent)
@@ -74,34 +73,15 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
 
 def _contents(checkpoint: Checkpoint) -> dict[str, bytes]:
     """The files of a checkpoint, serialised before any is written, so that a full disk is always an OSError."""
-    policy = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.policy.items()}
-    arrays = {"arrays": describe_arrays(checkpoint.arrays)} if checkpoint.arrays else {}
-    meta = json.dumps(checkpoint.meta | {"format": FORMAT_VERSION} | arrays, indent=2) + "\n"
+    state, state_tensors = encode(checkpoint.state, "state")
+    envs, envs_tensors = encode(checkpoint.envs, "envs")
     return {
-        "model.safetensors": safetensors_bytes(policy),
-        "state.pt": _torch_bytes(_plain(checkpoint.state, "state")),
-        "envs.pt": _torch_bytes(_plain(checkpoint.envs, "envs")),
-        "meta.json": meta.encode(),
+        _MODEL: encode_tensors(checkpoint.policy),
+        "state.json": state,
+        "state.safetensors": state_tensors,
+        "envs.json": envs,
+        "envs.safetensors": envs_tensors,
     }
-
-
-def _torch_bytes(value: Any) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return buffer.getvalue()
-
-
-def _plain(value: Any, where: str) -> Any:
-    """The value, with NumPy's numbers as Python's; an error names what could not be loaded again."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_plain(item, f"{where}[{index}]") for index, item in enumerate(value))
-    if value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor):
-        return value
-    raise UserError(f"{where}: a checkpoint cannot hold a {type(value).__name__}, only plain data and tensors")
 
 
 def _move(draft: Path, path: Path) -> None:
@@ -117,57 +97,55 @@ def _move(draft: Path, path: Path) -> None:
 
 def read_meta(path: Path) -> dict[str, Any]:
     """A checkpoint's description, checked to be one that this version can read."""
-    try:
-        meta = json.loads((path / "meta.json").read_text())
-        written_by = meta["format"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{str(path)!r}: is not a checkpoint of rl_training, or is damaged ({error})") from None
-    if written_by != FORMAT_VERSION:
-        raise UserError(
-            f"{str(path)!r}: has checkpoint format {written_by}; this version of rl_training reads {FORMAT_VERSION}"
-        )
+    return _read_meta(path)[0]
+
+
+def _read_meta(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
+    refuse_link(path)
+    meta, files = unseal(path / _META, FORMAT_VERSION)
+    del meta["format"]
     missing = sorted(_META_KEYS - meta.keys())
     if missing:
-        raise UserError(f"{str(path)!r}: is not a checkpoint of rl_training, or is damaged (no {missing[0]!r})")
-    return dict(meta)
+        raise damaged(path / _META, f"it has no {missing[0]!r}")
+    return meta, files
 
 
 def read_checkpoint(path: Path, *, policy_only: bool = False) -> Checkpoint:
     """Load a checkpoint; nothing in it is executed, and an error names a damaged file."""
-    meta = read_meta(path)
+    meta, files = _read_meta(path)
     described = meta.pop("arrays", {})
-    policy = _read(path / "model.safetensors", load_file)
+    policy = _read_tensors(path, _MODEL, files)
     if policy_only:
         return Checkpoint(meta, policy)
-    state, envs = _read_plain(path / "state.pt", _STATE_KEYS), _read_plain(path / "envs.pt", set())
-    return Checkpoint(meta, policy, state, envs, read_arrays(path / ARRAYS_FOLDER, described))
+    check_names(path, {_META, *files}, ARRAYS_FOLDER)
+    state, envs = _read_plain(path, "state", files, _STATE_KEYS), _read_plain(path, "envs", files, set())
+    return Checkpoint(meta, policy, state, envs, read_arrays(path / ARRAYS_FOLDER, described, files))
 
 
 def read_trainer_state(path: Path) -> dict[str, Any]:
     """The part of a checkpoint's state that the driver saved: its clock, and the hyperparameters set by hand."""
-    return dict(_read_plain(path / "state.pt", _STATE_KEYS)["trainer"])
+    return dict(_read_plain(path, "state", _read_meta(path)[1], _STATE_KEYS)["trainer"])
 
 
-def _read_plain(file: Path, keys: set[str]) -> dict[str, Any]:
-    content = _read(file, _load_plain)
+def _read_plain(path: Path, name: str, files: Mapping[str, Entry], keys: set[str]) -> dict[str, Any]:
+    text, tensors = read(path, f"{name}.json", files), _read_tensors(path, f"{name}.safetensors", files)
+    try:
+        content = decode(text, tensors)
+    except ValueError as error:
+        raise damaged(path / f"{name}.json", str(error)) from None
     if not isinstance(content, dict):
-        raise UserError(f"{str(file)!r}: is damaged or foreign (it holds a {type(content).__name__}, not a mapping)")
+        raise damaged(path / f"{name}.json", f"it holds a {type(content).__name__}, not a mapping")
     if not keys <= content.keys():
-        raise UserError(f"{str(file)!r}: is damaged or foreign (it does not hold {', '.join(sorted(keys))})")
+        raise damaged(path / f"{name}.json", f"it does not hold {', '.join(sorted(keys))}")
     return content
 
 
-def _load_plain(file: Path) -> Any:
-    if file.is_file() and not zipfile.is_zipfile(file):
-        raise ValueError("it was not written by torch, or not completely")
-    return torch.load(file, map_location="cpu", weights_only=True)
-
-
-def _read(file: Path, load: Any) -> Any:
+def _read_tensors(path: Path, name: str, files: Mapping[str, Entry]) -> dict[str, Tensor]:
+    content = read(path, name, files)
     try:
-        return load(file)
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, SafetensorError, pickle.UnpicklingError) as error:
-        raise unreadable(file, str(error).strip().split("\n")[0][:120]) from None
+        return decode_tensors(content)
+    except ValueError as error:
+        raise damaged(path / name, str(error)) from None
 
 
 def fitting_policy(saved: Mapping[str, Tensor], policy: Policy, path: Path) -> Mapping[str, Tensor]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from rl_training.data.chunks import ChunkedArray, FileStamp, Part, Written
+from rl_training.data.checked_files import Entry, check, checksum, damaged, regular_file
+from rl_training.data.chunks import ChunkedArray, ChunkFile, FileStamp, Part, Written
 from rl_training.types import Array, UserError
 
 ARRAYS_FOLDER = "replay"
+# A chunk that does not change is written anew once in this many saves.
+RENEWED_WITHIN = 16
 
 
 class Chunks(Protocol):
@@ -27,17 +31,22 @@ class Chunks(Protocol):
 
 
 class StoredArray:
-    """A large array of a checkpoint as memory-mapped files, which are read lazily.
+    """A large array of a checkpoint as memory-mapped files, which are read, and checked, when they are asked for.
 
     The maps stay readable even after the files have been removed.
     """
 
-    def __init__(self, folder: Path, chunks: list[Array], stamps: list[FileStamp]) -> None:
-        self.versions = np.zeros(len(chunks), np.int64)
-        self.written: Written | None = Written(folder, self.versions, stamps)
+    def __init__(self, name: str, chunks: list[Array], written: Written) -> None:
+        self.versions = written.versions
+        self.written: Written | None = written
         self._chunks = chunks
+        self._unchecked = [written.folder / chunk_name(name, number) for number in range(len(chunks))]
 
     def chunks(self) -> list[Array]:
+        if self._unchecked and self.written is not None:
+            for file, chunk, saved in zip(self._unchecked, self._chunks, self.written.files, strict=True):
+                check(file, chunk.reshape(-1).view(np.uint8).data, Entry(saved.stamp.size, saved.crc32))
+            self._unchecked = []
         return self._chunks
 
 
@@ -62,8 +71,13 @@ def load_arrays(arrays: Mapping[str, ChunkedArray], stored: Mapping[str, Chunks]
         array.written = None if files is None else files._replace(versions=array.versions.copy())
 
 
+def chunk_name(name: str, number: int) -> str:
+    """The name of the file with a chunk of an array."""
+    return f"{name}.{number}.bin"
+
+
 def describe_arrays(arrays: Mapping[str, Chunks]) -> dict[str, dict[str, Any]]:
-    """The shapes and dtypes that are needed to read the arrays again."""
+    """The shapes and dtypes that are needed to read the arrays again, and how often each has been saved."""
     described = {}
     for name, array in arrays.items():
         chunks = array.chunks()
@@ -73,45 +87,63 @@ def describe_arrays(arrays: Mapping[str, Chunks]) -> dict[str, dict[str, Any]]:
             "chunk_rows": len(first),
             "shape": list(first.shape[1:]),
             "dtype": first.dtype.str,
+            "saves": _saves(array) + 1,
         }
     return described
+
+
+def _saves(array: Chunks) -> int:
+    return 0 if array.written is None else array.written.saves
 
 
 def write_arrays(folder: Path, arrays: Mapping[str, Chunks]) -> dict[str, Written]:
     """Write the chunks that no file holds yet and link the others; returns each array's new `written`.
 
-    A chunk's file is never modified, since other checkpoints may link it.
+    A chunk's file is never modified, since other checkpoints may link it. However many links it has, it is one copy on
+    the disk: each chunk is written anew at every 16th save at the latest, a few at each.
     """
     if not arrays:
         return {}
     folder.mkdir()
     written = {}
     for name, array in arrays.items():
-        stamps = []
+        saves, files = _saves(array), []
         for number, chunk in enumerate(array.chunks()):
-            file = folder / f"{name}.{number}.bin"
-            stamps.append(_link(file, array, number, chunk.nbytes) or write_file(file, chunk.data))
-        written[name] = Written(folder, array.versions.copy(), stamps)
+            file = folder / chunk_name(name, number)
+            due = (number + saves) % RENEWED_WITHIN == 0
+            linked = None if due else _link(file, array, number, chunk.nbytes)
+            files.append(linked or ChunkFile(write_file(file, chunk.data), checksum(chunk.data)))
+        written[name] = Written(folder, array.versions.copy(), files, saves + 1)
     sync(folder)
     return written
 
 
-def _link(file: Path, array: Chunks, number: int, size: int) -> FileStamp | None:
+def entries_of(written: Mapping[str, Written]) -> dict[str, Entry]:
+    """The entries of the chunks' files in a checkpoint's description."""
+    return {
+        f"{ARRAYS_FOLDER}/{chunk_name(name, number)}": Entry(file.stamp.size, file.crc32)
+        for name, where in written.items()
+        for number, file in enumerate(where.files)
+    }
+
+
+def _link(file: Path, array: Chunks, number: int, size: int) -> ChunkFile | None:
     """Link the file that holds the chunk as it is now, if there is one.
 
     A chunk that has not changed may have grown: unwritten rows are included once later rows have been written.
     """
     known = array.written
-    if known is None or number >= len(known.stamps) or known.versions[number] != array.versions[number]:
+    if known is None or number >= len(known.files) or known.versions[number] != array.versions[number]:
         return None
-    if known.stamps[number].size != size:
+    saved = known.files[number]
+    if saved.stamp.size != size:
         return None
     try:
-        os.link(known.folder / file.name, file)
+        os.link(known.folder / file.name, file, follow_symlinks=False)
     except (OSError, NotImplementedError):  # it is gone, on another disk, or links are not supported
         return None
-    if _stamp(os.stat(file)) == known.stamps[number]:
-        return known.stamps[number]
+    if _stamp(os.lstat(file)) == saved.stamp:
+        return saved
     os.unlink(file)  # another process has written to that place since
     return None
 
@@ -138,53 +170,75 @@ def _stamp(status: os.stat_result) -> FileStamp:
     return FileStamp(status.st_size, status.st_ino, status.st_mtime_ns)
 
 
-def read_arrays(folder: Path, described: Any) -> dict[str, StoredArray]:
-    """Read the arrays of a folder; an error names a file that is missing, damaged or unexpected."""
-    if not isinstance(described, Mapping):
-        raise unreadable(folder.parent / "meta.json", f"its entry for the arrays is {described!r:.60}")
-    arrays = {name: _read_array(folder, name, description) for name, description in described.items()}
-    expected = {f"{name}.{number}.bin" for name, array in arrays.items() for number in range(len(array.chunks()))}
-    found = sorted(folder.iterdir()) if folder.is_dir() else []
-    for file in found:
-        if file.name not in expected and not file.name.startswith("."):  # file systems add hidden files
-            raise unreadable(file, "it is not part of this checkpoint")
+def read_arrays(folder: Path, described: Any, entries: Mapping[str, Entry]) -> dict[str, StoredArray]:
+    """Map the arrays of a checkpoint's folder; an error names a file that is missing, or not as it is described."""
+    meta = folder.parent / "meta.json"
+    if not isinstance(described, dict):
+        raise damaged(meta, f"its entry for the arrays is {described!r:.60}")
+    arrays = {}
+    for name, description in described.items():
+        try:
+            shapes, dtype, saves = _read_description(description)
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"its entry for the array {name!r:.60} is {description!r:.60}: {error}"
+            raise damaged(meta, reason) from None
+        arrays[name] = _read_array(folder, name, shapes, dtype, saves, entries)
+    found = entries_of({name: array.written for name, array in arrays.items() if array.written is not None})
+    surplus = sorted(name for name in entries.keys() - found.keys() if name.startswith(f"{ARRAYS_FOLDER}/"))
+    if surplus:
+        raise damaged(meta, f"it names the file {surplus[0]!r}, which is of no array")
     return arrays
 
 
-def _read_array(folder: Path, name: str, description: Any) -> StoredArray:
-    try:
-        rows, chunk_rows = description["rows"], description["chunk_rows"]
-        starts = range(0, rows, chunk_rows)
-        row_shape, dtype = tuple(map(int, description["shape"])), np.dtype(description["dtype"])
-    except (KeyError, TypeError, ValueError) as error:
-        reason = f"its entry for the array {name!r} is {description!r:.60}: {error}"
-        raise unreadable(folder.parent / "meta.json", reason) from None
-    chunks, stamps = [], []
-    for number, start in enumerate(starts):
-        file = folder / f"{name}.{number}.bin"
+def _read_description(description: Any) -> tuple[Iterator[tuple[int, ...]], np.dtype[Any], int]:
+    """The shapes of an array's chunks, their dtype, and how often the array has been saved."""
+    rows, chunk_rows, saves = (_count(description[key]) for key in ("rows", "chunk_rows", "saves"))
+    row_shape = tuple(_count(size) for size in description["shape"])
+    dtype = np.dtype(description["dtype"])
+    if dtype.hasobject:
+        raise ValueError("its dtype is not one of plain numbers")
+    shapes = ((min(chunk_rows, rows - start), *row_shape) for start in range(0, rows, chunk_rows))
+    return shapes, dtype, saves
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r:.20} is not a number of things")
+    return value
+
+
+def _read_array(
+    folder: Path,
+    name: str,
+    shapes: Iterable[tuple[int, ...]],
+    dtype: np.dtype[Any],
+    saves: int,
+    entries: Mapping[str, Entry],
+) -> StoredArray:
+    chunks, files = [], []
+    for number, shape in enumerate(shapes):
+        key = f"{ARRAYS_FOLDER}/{chunk_name(name, number)}"
+        file = folder / chunk_name(name, number)
+        if key not in entries:
+            raise damaged(folder.parent / "meta.json", f"its list of files has no {key!r}")
         try:
-            chunk, stamp = _map(file, (min(chunk_rows, rows - start), *row_shape), dtype)
+            chunk, stamp = _map(file, shape, dtype)
         except (OSError, RuntimeError, TypeError, ValueError) as error:
-            raise unreadable(file, str(error)) from None
+            raise damaged(file, str(error)) from None
         chunks.append(chunk)
-        stamps.append(stamp)
-    return StoredArray(folder, chunks, stamps)
+        files.append(ChunkFile(stamp, entries[key].crc32))
+    return StoredArray(name, chunks, Written(folder, np.zeros(len(chunks), np.int64), files, saves))
 
 
 def _map(file: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Array, FileStamp]:
     """Map a file as a read-only array. Torch's maps, unlike NumPy's, keep no file open."""
-    stamp = _stamp(os.stat(file))
-    size = int(np.prod(shape)) * dtype.itemsize
+    stamp = _stamp(regular_file(file))
+    size = math.prod(shape) * dtype.itemsize
     if stamp.size != size:
-        raise ValueError(f"it has {stamp.size} bytes instead of {size}")
+        raise damaged(file, f"it has {stamp.size} bytes instead of {size}")
     chunk: Array = torch.from_file(str(file), shared=False, size=size, dtype=torch.uint8).numpy()
-    if _stamp(os.stat(file)) != stamp:
-        raise ValueError("it was replaced while it was read")
+    if _stamp(regular_file(file)) != stamp:
+        raise damaged(file, "it was replaced while it was read")
     chunk = chunk.view(dtype).reshape(shape)
     chunk.flags.writeable = False
     return chunk, stamp
-
-
-def unreadable(file: Path, reason: str) -> UserError:
-    """The error for any file of a checkpoint that cannot be used."""
-    return UserError(f"{str(file)!r}: is missing, damaged or foreign ({reason})")

@@ -1,0 +1,169 @@
+"""Folders of files with checksums: a description in JSON names every file, and what is read is what was written."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rl_training.types import UserError
+
+# More than any description has.
+_LARGEST_DESCRIPTION = 64 << 20
+_HEAD = b'{\n  "crc32": "'
+_BLANK = b"0" * 8
+# A link is not followed, and nothing waits for a pipe. Windows has neither flag, and needs the third.
+_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Entry(NamedTuple):
+    """What a file must be: its size in bytes, and its checksum."""
+
+    size: int
+    crc32: str
+
+
+class DamagedError(UserError):
+    """A file is not what was written, or is none that this package wrote."""
+
+
+def damaged(file: Path, reason: str) -> DamagedError:
+    """The error for any file that cannot be used."""
+    return DamagedError(f"{str(file)!r}: is missing, damaged or foreign ({_plainly(reason)[:160]})")
+
+
+def _plainly(text: str) -> str:
+    """A text on one line, without characters that would command a terminal."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+def checksum(content: bytes | memoryview) -> str:
+    """CRC-32: it notices every change within 32 bits in a row, and any other but one in four billion."""
+    return f"{zlib.crc32(content):08x}"
+
+
+def entry_of(content: bytes | memoryview) -> Entry:
+    """The entry of a file with this content."""
+    return Entry(memoryview(content).nbytes, checksum(content))
+
+
+def seal(description: Mapping[str, Any], files: Mapping[str, Entry]) -> bytes:
+    """A description as JSON, with the entries of the files, and its own checksum of all but the checksum's digits."""
+    entries = {name: entry._asdict() for name, entry in files.items()}
+    content = {"crc32": _BLANK.decode()} | dict(description) | {"files": entries}
+    text = json.dumps(content, indent=2).encode() + b"\n"
+    start = len(_HEAD)
+    return text[:start] + checksum(text).encode() + text[start + len(_BLANK) :]
+
+
+def unseal(file: Path, version: int) -> tuple[dict[str, Any], dict[str, Entry]]:
+    """Read a description of a format version, and the entries of the files; an error says what is wrong with it."""
+    text = _read(file, _LARGEST_DESCRIPTION)
+    try:
+        content = json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise damaged(file, str(error)) from None
+    if not isinstance(content, dict) or "format" not in content:
+        raise damaged(file, "it has no 'format'")
+    if content["format"] != version:
+        found = _plainly(str(content["format"]))[:20]
+        raise UserError(f"{str(file.parent)!r}: has format {found}; this version of rl_training reads {version}")
+    start, stop = len(_HEAD), len(_HEAD) + len(_BLANK)
+    total = checksum(text[:start] + _BLANK + text[stop:])
+    if not text.startswith(_HEAD) or text[start:stop] != total.encode():
+        raise damaged(file, f"its checksum is not {total}")
+    del content["crc32"]
+    return content, _entries(content.pop("files", None), file)
+
+
+def _entries(described: Any, file: Path) -> dict[str, Entry]:
+    if not isinstance(described, dict):
+        raise damaged(file, f"its list of files is {described!r:.60}")
+    entries = {}
+    for name, entry in described.items():
+        match entry:
+            case {"size": int(size), "crc32": str(crc32)} if type(size) is int:
+                entries[name] = Entry(size, crc32)
+            case _:
+                raise damaged(file, f"its entry for {name!r:.60} is {entry!r:.60}")
+    return entries
+
+
+def read(folder: Path, name: str, files: Mapping[str, Entry]) -> bytes:
+    """Read a file at once, and check what was read."""
+    if name not in files:
+        raise damaged(folder / name, "the description does not name it")
+    content = _read(folder / name, files[name].size)
+    check(folder / name, content, files[name])
+    return content
+
+
+def check(file: Path, content: bytes | memoryview, entry: Entry) -> None:
+    """Raise if the content of a file is not what was written."""
+    found = entry_of(content)
+    if found.size != entry.size:
+        raise damaged(file, f"it has {found.size} bytes instead of {entry.size}")
+    if found != entry:
+        raise damaged(file, f"its checksum is {found.crc32} instead of {entry.crc32}")
+
+
+def _read(file: Path, most: int) -> bytes:
+    """The content of a regular file; one that has more than `most` bytes is not read."""
+    try:
+        with open(os.open(file, _FLAGS), "rb") as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise damaged(file, "it is not a regular file")
+            if status.st_size > most:
+                raise damaged(file, f"it has {status.st_size} bytes instead of {most}")
+            return stream.read()
+    except OSError as error:
+        refuse_link(file)
+        raise damaged(file, error.strerror or str(error)) from None
+
+
+def refuse_link(path: Path) -> None:
+    """Raise if a path is a symbolic link: what it points to is somebody else's."""
+    if path.is_symlink():
+        raise damaged(path, "it is a symbolic link")
+
+
+def regular_file(file: Path) -> os.stat_result:
+    """The status of a file that is there and no link."""
+    try:
+        status = os.lstat(file)
+    except OSError as error:
+        raise damaged(file, error.strerror or str(error)) from None
+    refuse_link(file)
+    if not stat.S_ISREG(status.st_mode):
+        raise damaged(file, "it is not a regular file")
+    return status
+
+
+def check_names(folder: Path, expected: Iterable[str], inner: str | None = None) -> None:
+    """Check that a folder, and the folder `inner` in it, have exactly these files; hidden ones are passed over."""
+    wanted = set(expected)
+    for name in _names(folder, inner):
+        if name not in wanted:
+            raise damaged(folder / name, "it does not belong here")
+        wanted.remove(name)
+    if wanted:
+        raise damaged(folder / min(wanted), "it is missing")
+
+
+def _names(folder: Path, inner: str | None) -> list[str]:
+    names = []
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):  # file systems add hidden files
+            continue
+        if path.name == inner and path.is_dir():
+            refuse_link(path)
+            names += [f"{inner}/{name}" for name in _names(path, None)]
+        else:
+            regular_file(path)
+            names.append(path.name)
+    return names
