@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from rl_training.models.adam import adam_on
+
 _ADAM_EPS = 1e-8
 
 
@@ -103,24 +105,11 @@ class FlatAdam:
         self.moment = torch.zeros_like(parameters.data)
         self.square = torch.zeros_like(parameters.data)
         self.count = torch.zeros((), dtype=torch.float32, device=parameters.data.device)
+        self._step = adam_on(parameters.data.device)
 
     def step(self, learning_rate: float) -> None:
-        self.count += 1
-        torch._fused_adam_(
-            [self.parameters.data],
-            [self.parameters.grad],
-            [self.moment],
-            [self.square],
-            [],
-            [self.count],
-            lr=learning_rate,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
-            weight_decay=0.0,
-            eps=self.eps,
-            amsgrad=False,
-            maximize=False,
-        )
+        flat = self.parameters
+        self._step(flat.data, flat.grad, self.moment, self.square, self.count, learning_rate, self.betas, self.eps)
 
     def state_dict(self) -> dict[str, Tensor]:
         return {"moment": self.moment, "square": self.square, "count": self.count}
