@@ -19,7 +19,7 @@ from rl_training.cli import cli
 from rl_training.experiment.config import load_config
 from rl_training.experiment.presets import preset_names
 from rl_training.experiment.registry import REGISTRY
-from run_helpers import Command, as_overrides, latest, metrics_rows, tiny
+from run_helpers import Command, as_overrides, latest, metadata, metrics_rows, tiny
 
 SMALL = ["num_envs=2", "n_steps=8", "batch_size=8", "n_epochs=1", "hidden_sizes=[8]", "total_timesteps=48"]
 SMALL += ["eval_interval=null", "eval_episodes=2"]
@@ -334,7 +334,7 @@ def test_an_interruption_is_130(name: str, command: Command, tmp_path: Path) -> 
     assert said.code == 130
     run_dir = only_run(tmp_path / "runs").relative_to(tmp_path)
     assert f"interrupted; continue with: rl-training resume {run_dir}" in said.err
-    assert latest(run_dir).state["trainer"]["stop_reason"] == "interrupted"
+    assert metadata(run_dir)["stop_reason"] == "interrupted"
     assert command("resume", run_dir, "callbacks=[]").code == 0
 
 

@@ -340,6 +340,15 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
+def _what_is_left(result: TrainResult | None) -> str:
+    """How to continue the run that a signal ended, if it was one."""
+    if result is None or result.run_dir is None:
+        return ""
+    if result.stop_reason == "interrupted":
+        return f"; continue with: rl-training resume {result.run_dir}"
+    return f"; this run has ended: {result.run_dir}"
+
+
 def main() -> None:
     """Run the command; a user's mistake is one message and exit code 2, an interruption is 130."""
     try:
@@ -354,6 +363,5 @@ def main() -> None:
         sys.exit(USER_MISTAKE)
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:
         result = getattr(stop.__cause__, "result", None)  # click raises its own exception from ours
-        if result is not None and result.run_dir is not None:
-            click.echo(f"interrupted; continue with: rl-training resume {result.run_dir}", err=True)
+        click.echo(f"interrupted{_what_is_left(result)}", err=True)
         sys.exit(INTERRUPTED)

@@ -18,6 +18,7 @@ from rl_training.ops.policy import effective_share
 from rl_training.runtime.baselines import behaviour_cloning_return
 from rl_training.runtime.datasets import Behaviour, collect
 from rl_training.runtime.loops.offline import _build_offline_dataset
+from rl_training.runtime.signals import Cut
 from rl_training.runtime.train import build
 from rl_training.types import SpaceInfo, Step, UserError
 
@@ -91,13 +92,15 @@ def test_a_dataset_that_a_function_made_is_checked_as_a_file_is() -> None:
         _build_offline_dataset(config)
 
 
-def test_half_a_baseline_is_none() -> None:
+def test_a_signal_ends_the_training_of_a_baseline() -> None:
     packaged = "rl_training.data.packaged:pendulum_medium"
     run = build(load_config({"algo": "iql", "env_id": "Pendulum-v1", "dataset": packaged, "hidden_sizes": [8]}))
-    run.signalled = True
-    assert behaviour_cloning_return(run, run.loop.dataset, 3) is None  # type: ignore[attr-defined]
-    run.signalled = False
-    assert behaviour_cloning_return(run, run.loop.dataset, 3) is not None  # type: ignore[attr-defined]
+    assert run.loop.dataset is not None
+    run.signals.received = True
+    with pytest.raises(Cut):
+        behaviour_cloning_return(run, run.loop.dataset, 3)
+    run.signals.received = False
+    assert behaviour_cloning_return(run, run.loop.dataset, 3) < 0.0
     run.close()
 
 

@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ from rl_training.experiment.registry import REGISTRY, load_spec
 from rl_training.experiment.schedules import KINDS
 from rl_training.experiment.settings import EarlyStoppingRule
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.train import INTERRUPTED, Interrupted, Run, build, train
+from rl_training.runtime.train import Interrupted, Run, build, train
 from rl_training.testing import tiny_config
 from rl_training.types import Metrics, UserError
 
@@ -120,7 +121,7 @@ class InterruptAt(Callback):
 
     def on_step(self, run: Run, metrics: Metrics) -> None:
         if run.steps >= self.step:
-            run.request_stop(INTERRUPTED)
+            signal.raise_signal(signal.SIGINT)
 
 
 def interrupted_run(path: Path) -> None:

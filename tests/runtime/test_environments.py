@@ -652,12 +652,66 @@ class Endless(Walk):
         return obs, reward, False, False, info
 
 
-def test_an_evaluation_episode_that_never_ends_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "MOST_STEPS", 40)
-    config = tiny(env_id="test_environments:Endless")
-    with pytest.raises(UserError, match="did not end in 40 steps; give a time_limit"):
-        train(config, run_dir=tmp_path / "run")
-    assert train(config | {"time_limit": 40}, run_dir=tmp_path / "limited")["eval_length_mean"] == 40
+def test_an_evaluation_episode_that_never_ends_is_cut_off_and_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(evaluation, "LONGEST_EPISODE", 40)
+    config = tiny(env_id="test_environments:Endless", eval_interval=48)
+    endless = train(config, run_dir=tmp_path / "run")
+    assert endless.stop_reason == "completed"
+    said = [record.getMessage() for record in caplog.records if "did not end" in record.getMessage()]
+    assert said == [
+        "evaluation episode 1 did not end in 40 steps and was cut off there; its return counts as it was by then "
+        "(time_limit ends episodes earlier, in training too)"
+    ]
+    limited = train(config | {"time_limit": 40}, run_dir=tmp_path / "limited")
+    assert limited["eval_length_mean"] == endless["eval_length_mean"] == 40
+    returns = [
+        [row["eval_return_mean"] for row in metrics_rows(tmp_path / name) if "eval_return_mean" in row]
+        for name in ("run", "limited")
+    ]
+    assert returns[0][0] == returns[1][0], "the rewards up to there count"
+
+
+def test_a_longer_time_limit_holds_in_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "LONGEST_EPISODE", 40)
+    result = train(tiny(env_id="test_environments:Endless", time_limit=50), run_dir=tmp_path / "run")
+    assert result["eval_length_mean"] == 50
+
+
+class CountsItsSteps(Endless):
+    max_steps = 30
+
+
+@pytest.mark.parametrize(
+    ("changes", "warned"),
+    [
+        ({"env_id": "test_environments:Endless"}, True),
+        ({"env_id": "test_environments:Endless", "vectorization": "async"}, True),
+        ({"env_id": "test_environments:Endless", "time_limit": 9}, False),
+        ({"env_id": "test_environments:CountsItsSteps"}, False),
+        ({"env_id": "run_helpers:limited_walk"}, False),
+        ({"env_id": "run_helpers:walks"}, False),
+        ({"env_id": "CartPole-v1"}, False),
+        ({"env_id": "CartPole-v1", "num_envs": 8}, False),
+        ({"algo": "muzero", "env_id": "pettingzoo/tictactoe_v3"}, False),
+        ({"env_id": "MiniGrid-Empty-5x5-v0"}, False),
+        ({"env_id": "ALE/Pong-v5"}, False),
+    ],
+)
+def test_an_environment_that_shows_no_time_limit_is_said_at_the_start(changes: dict[str, Any], warned: bool) -> None:
+    run = built(**changes)
+    run.close()
+    (name,) = {changes["env_id"]}
+    said = f"env_id={name!r}: shows no time limit; give one with time_limit if episodes may not end (evaluations"
+    assert [words.startswith(said) for words in run.evaluator.warnings()] == [True] * warned
+
+
+def test_a_missing_time_limit_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    train(tiny(env_id="run_helpers:Walk"), run_dir=tmp_path / "run")
+    assert [record.levelname for record in caplog.records if "shows no time limit" in record.getMessage()] == [
+        "WARNING"
+    ]
 
 
 @pytest.mark.parametrize("num_envs", [1, 3])

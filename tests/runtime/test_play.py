@@ -80,7 +80,7 @@ def test_an_interruption_leaves(command: Any, finished: Path, monkeypatch: pytes
     monkeypatch.setattr(io, "StringIO", Interrupted)
     said = command(finished, lines="")
     assert said.code == 130
-    assert said.err.strip() == ""
+    assert said.err.strip() == "interrupted"
 
 
 def test_a_run_that_cannot_be_played_is_one_line(command: Any, tmp_path: Path) -> None:

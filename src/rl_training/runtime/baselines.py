@@ -57,11 +57,8 @@ def normalized_score(value: float, source: Mapping[str, Any]) -> float | None:
     return 100.0 * (value - float(low)) / (float(high) - float(low))
 
 
-def behaviour_cloning_return(run: Run, dataset: OfflineDataset, updates: int) -> float | None:
-    """Train a behaviour-cloning policy of the same size; returns its mean return on the run's evaluation episodes.
-
-    Returns None if a signal stopped the training of the baseline.
-    """
+def behaviour_cloning_return(run: Run, dataset: OfflineDataset, updates: int) -> float:
+    """Train a behaviour-cloning policy of the same size; returns its mean return on the run's evaluation episodes."""
     settings, model, own = run.config.run, run.config.model, run.algorithm
     assert isinstance(own, OffPolicyAlgorithm)
     config = BCConfig(normalize_obs="auto")
@@ -76,11 +73,10 @@ def behaviour_cloning_return(run: Run, dataset: OfflineDataset, updates: int) ->
             streams=make_streams(settings.seed),
         )
         loop = OfflineLoop(BC(context), run.info, dataset, BehaviorLoopConfig(), settings.seed)
-        while loop.steps < updates and not run.signalled:
+        while loop.steps < updates:
+            run.signals.heed()
             loop.step(lambda step: None)
-        if run.signalled:
-            return None
-        return run.evaluator(loop.algorithm.policy, settings.eval_episodes).mean
+        return run.evaluator(loop.algorithm.policy, settings.eval_episodes, heed=run.signals.heed).mean
 
 
 def _same_size(model: NetworkConfig) -> BCModelConfig:

@@ -114,16 +114,20 @@ class Evaluate(Callback):
 
     def on_step(self, run: Run, metrics: Metrics) -> None:
         if crossed(run.previous_steps, run.steps, self.interval):
-            self._evaluate(run)
+            self._evaluate(run, "on_step")
 
     def on_end(self, run: Run) -> None:
         if self.last_step != run.steps and not run.interrupted:
-            self._evaluate(run)
+            self._evaluate(run, "on_end")
 
-    def _evaluate(self, run: Run) -> None:
+    def _evaluate(self, run: Run, hook: str) -> None:
+        run.due = hook  # this is the first callback: where a signal ends the evaluation, no other knows of the step
+        if run.finished:
+            run.archive.secure(run)  # whatever happens in the last evaluation, training is not lost
         metrics = run.evaluate(self.episodes).metrics()
         if run.algorithm.policy.judged_by_samples:
             metrics[GREEDY_METRICS[0]] = run.evaluate(self.episodes, deterministic=True).mean
+        run.due = None
         self.last_step = run.steps
         mean, best = metrics["eval_return_mean"], self.best
         better = best is None or mean > best
@@ -218,7 +222,10 @@ class Log(Callback):
 
 
 class Save(Callback):
-    """Writes a checkpoint at its interval, at every new best evaluation and at the end."""
+    """Writes a checkpoint at its interval, at every new best evaluation and at the end.
+
+    The driver saves an interrupted run, before any callback is told of its end.
+    """
 
     def __init__(self, interval: int) -> None:
         self.interval = interval
@@ -231,4 +238,5 @@ class Save(Callback):
             run.save()
 
     def on_end(self, run: Run) -> None:
-        run.save()
+        if not run.interrupted:
+            run.save()

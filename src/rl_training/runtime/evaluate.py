@@ -5,7 +5,8 @@ This is the one place that steps environments to evaluate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,7 +17,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rl_training.algorithms.base import LoopConfig, Policy
 from rl_training.experiment.config import Config
 from rl_training.experiment.settings import RunConfig
-from rl_training.runtime.actors.actor import MOST_STEPS
 from rl_training.runtime.envs.boards import BoardEnv, Game, RandomPlayer, side_of
 from rl_training.runtime.envs.given import Env, parse_env
 from rl_training.runtime.envs.lives import lives_lost
@@ -26,6 +26,10 @@ from rl_training.runtime.opponents import Opposition, find_opponent
 from rl_training.runtime.rng import seeded, untouched
 from rl_training.types import Array, Metrics, SpaceInfo, UserError
 
+_LOG = logging.getLogger("rl_training")
+
+# Where an evaluation cuts off an episode, unless the environment has a longer time limit.
+LONGEST_EPISODE = 100_000
 # Every run is evaluated on the same episodes, so that results can be compared.
 _EVALUATION_SEED = 20_260_312
 _MOST_ENVS = 16
@@ -151,23 +155,41 @@ class Evaluator:
         self._openings = 0 if asked is None else asked.openings
         self._envs: VectorEnv[Any, Any, Any] | None = None
         self._width = 0
+        self._said_cut_off = False
 
     def against(self, asked: Opposition) -> Evaluator:
         """Another evaluator in the same environment."""
         return Evaluator(self._maker, self._info, self._settings, asked)
 
-    def __call__(self, policy: Policy, episodes: int, *, deterministic: bool | None = None) -> Evaluation:
+    def warnings(self) -> list[str]:
+        """One sentence if nothing shows that the episodes of the environment end."""
+        if not self._maker.shows_no_time_limit:
+            return []
+        return [
+            f"env_id={self._maker.env_id!r}: shows no time limit; give one with time_limit if episodes may not end "
+            f"(evaluations cut off episodes after {LONGEST_EPISODE:,} steps)"
+        ]
+
+    def __call__(
+        self,
+        policy: Policy,
+        episodes: int,
+        *,
+        deterministic: bool | None = None,
+        heed: Callable[[], None] = lambda: None,
+    ) -> Evaluation:
         """Play this many episodes with greedy actions, or with those of the behaviour policy.
 
         None means what the policy is judged by: greedy actions, unless it says otherwise.
         Whatever the policy draws comes from a random stream that is the same in every evaluation.
+        `heed` is called before every step; it may raise.
         """
         with untouched():
             # The size of a batch can change the last bits of its rows, so it depends on `episodes` only.
             envs = self._environments(min(episodes, _MOST_ENVS))
             seeds = game_seeds(episodes) if self._info.two_player else episode_seeds(episodes)
             explore = policy.judged_by_samples if deterministic is None else not deterministic
-            return self._play(envs, policy, seeds, explore=explore)
+            return self._play(envs, policy, seeds, explore=explore, heed=heed)
 
     def moment(self, policy: Policy, seed: int, steps: int) -> Moment:
         """What there is to decide after some greedy steps of the episode with this seed."""
@@ -209,31 +231,41 @@ class Evaluator:
         """A copy of observations, which an environment may change, as the policy sees them."""
         return np.array(raw, dtype=self._info.obs_dtype)
 
-    def _play(self, envs: VectorEnv[Any, Any, Any], policy: Policy, seeds: list[int], *, explore: bool) -> Evaluation:
+    def _play(
+        self,
+        envs: VectorEnv[Any, Any, Any],
+        policy: Policy,
+        seeds: list[int],
+        *,
+        explore: bool,
+        heed: Callable[[], None],
+    ) -> Evaluation:
         scale = ActionScaler(self._info, envs.single_action_space.dtype)
         returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
         games: dict[int, str] = {}
+        longest = max(LONGEST_EPISODE, self._maker.time_limit or 0)
         playing = np.arange(envs.num_envs)  # which episode each environment plays
         upcoming = envs.num_envs
         raw = self._reset(envs, seeds, playing, None)
         carry = policy.initial_carry(envs.num_envs)
         rng = _policy_stream()
         while (playing < len(seeds)).any():
+            heed()
             decided = policy.act(self._row(raw), carry, explore=explore, rng=rng)
             carry = decided.carry
             raw, reward, terminated, truncated, infos = envs.step(scale(decided.action))
             live = playing < len(seeds)
             np.add.at(returns, playing[live], reward[live])
             np.add.at(lengths, playing[live], 1)
-            done = terminated | truncated
-            if (lengths[playing[live & ~done]] >= MOST_STEPS).any():
-                raise UserError(
-                    f"an evaluation episode did not end in {MOST_STEPS:,} steps; give a time_limit to truncate it"
-                )
+            ended = terminated | truncated
+            endless = live & ~ended & (lengths[np.minimum(playing, len(seeds) - 1)] >= longest)
+            done = ended | endless
+            if endless.any():
+                self._say_cut_off(int(playing[endless][0]), longest)
             if done.any():
                 for b in np.flatnonzero(done):
                     if self._info.two_player and live[b]:
-                        games[int(playing[b])] = infos["moves"][b]
+                        games[int(playing[b])] = infos["moves"][b] if ended[b] else ""
                     playing[b], upcoming = upcoming, upcoming + 1
                 raw = self._reset(envs, seeds, playing, done)
             lost = lives_lost(infos, envs.num_envs)
@@ -242,6 +274,14 @@ class Evaluator:
                 carry = policy.initial_carry(envs.num_envs)  # gSDE's noise would stay the same in all episodes
         moves = tuple(games[number] for number in sorted(games))
         return Evaluation(tuple(returns.tolist()), tuple(lengths.tolist()), moves)
+
+    def _say_cut_off(self, number: int, longest: int) -> None:
+        if not self._said_cut_off:
+            _LOG.warning(
+                f"evaluation episode {number + 1} did not end in {longest:,} steps and was cut off there; its return "
+                "counts as it was by then (time_limit ends episodes earlier, in training too)"
+            )
+        self._said_cut_off = True
 
     @staticmethod
     def _reset(envs: VectorEnv[Any, Any, Any], seeds: list[int], playing: Array, mask: Array | None) -> Array:

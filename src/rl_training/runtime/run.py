@@ -27,6 +27,7 @@ from rl_training.runtime.evaluate import Evaluation, Evaluator, elsewhere
 from rl_training.runtime.loops.base import Loop
 from rl_training.runtime.opponents import Opposition
 from rl_training.runtime.schedules import ScheduleSet
+from rl_training.runtime.signals import Signals
 from rl_training.types import Metrics, SpaceInfo, Streams, UserError
 
 INTERRUPTED = "interrupted"
@@ -34,29 +35,20 @@ COMPLETED = "completed"
 
 
 class TrainResult(dict[str, float]):
-    """The final metrics of a run, with its checkpoint, its folder and why it ended.
+    """The final metrics of a run, with its checkpoint, its folder and why it ended."""
 
-    `signalled` is true if a signal arrived, even if the run was at its end by then.
-    """
-
-    def __init__(
-        self,
-        metrics: Metrics,
-        checkpoint: Path | None,
-        run_dir: Path | None,
-        stop_reason: str,
-        *,
-        signalled: bool = False,
-    ) -> None:
+    def __init__(self, metrics: Metrics, checkpoint: Path | None, run_dir: Path | None, stop_reason: str) -> None:
         super().__init__(metrics)
         self.checkpoint = checkpoint
         self.run_dir = run_dir
         self.stop_reason = stop_reason
-        self.signalled = signalled
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended the run; it was saved first."""
+    """A signal ended the run, which can be resumed; or it arrived when the run was at its end.
+
+    `result.stop_reason` is `interrupted` in the first case only.
+    """
 
     def __init__(self, result: TrainResult) -> None:
         super().__init__(INTERRUPTED)
@@ -104,7 +96,10 @@ class Run:
         self.evaluated_now = False
         self.should_stop = False
         self.stop_reason: str | None = None
-        self.signalled = False
+        self.signals = Signals()
+        self.interrupted = False
+        # The hook, on_step or on_end, that no callback has been told of yet, since a signal ended its evaluation.
+        self.due: str | None = None
         self.resume_notes: list[str] = []
         self.previous_steps = 0
         fields = type(config.algorithm).model_fields
@@ -118,11 +113,6 @@ class Run:
     @property
     def finished(self) -> bool:
         return self.should_stop or self.steps >= self.config.run.total_timesteps
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether a signal ended it: then nothing is evaluated or logged beyond what an uninterrupted run would do."""
-        return self.stop_reason == INTERRUPTED
 
     @property
     def folder(self) -> RunFolder | None:
@@ -163,8 +153,8 @@ class Run:
         )
 
     def request_stop(self, reason: str) -> None:
-        """End the run after this step; the first reason is kept."""
-        if not self.should_stop:
+        """End the run after this step; the first reason is kept, and a run at its last step is complete without one."""
+        if not self.finished:
             self.should_stop, self.stop_reason = True, reason
 
     def lift_stop(self) -> None:
@@ -194,7 +184,8 @@ class Run:
     ) -> Evaluation:
         """Evaluate the policy, in the run's environment or in another one with the same spaces.
 
-        Without `deterministic` it is judged as its algorithm is: by greedy actions, or by sampled ones.
+        Without `deterministic` it is judged as its algorithm is: by greedy actions, or by sampled ones. In training a
+        signal ends it at its next step.
         In a game for two players, `asked` may name another opponent than that of the config.
         """
         episodes, policy = whole_number("num_episodes", episodes), self.algorithm.policy
@@ -203,9 +194,9 @@ class Run:
         elif asked is not None:
             made = self.evaluator.against(asked)
         else:
-            return self.evaluator(policy, episodes, deterministic=deterministic)
+            return self.evaluator(policy, episodes, deterministic=deterministic, heed=self.signals.heed)
         with closing(made) as evaluator:
-            return evaluator(policy, episodes, deterministic=deterministic)
+            return evaluator(policy, episodes, deterministic=deterministic, heed=self.signals.heed)
 
     def record_evaluation(self, metrics: Metrics, *, best: bool) -> None:
         self.eval_metrics, self.evaluated_now = metrics, True
@@ -240,7 +231,8 @@ class Run:
     def result(self) -> TrainResult:
         metrics = self.metrics | self.eval_metrics | self.clock.metrics(self.steps)
         run_dir = None if self.folder is None else self.folder.path
-        return TrainResult(metrics, self.checkpoint, run_dir, self.stop_reason or COMPLETED, signalled=self.signalled)
+        reason = INTERRUPTED if self.interrupted else self.stop_reason or COMPLETED
+        return TrainResult(metrics, self.checkpoint, run_dir, reason)
 
     def close(self) -> None:
         self.archive.unlock()

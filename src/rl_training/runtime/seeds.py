@@ -139,10 +139,10 @@ def train_seeds(
             _write_summary(outcome)
             if report is not None:
                 report(seed, runs[seed])
-            if runs[seed].signalled and outcome.missing:  # the signal came in the last evaluation of the run
-                raise KeyboardInterrupt
     except KeyboardInterrupt as stop:
         result = stop.result if isinstance(stop, Interrupted) else TrainResult({}, None, None, INTERRUPTED)
+        if result.stop_reason != INTERRUPTED:  # the signal came when this run was at its end
+            runs[seed] = result
         _write_summary(outcome)
         raise SeedsInterrupted(result, outcome) from stop
     except UserError as error:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -35,6 +32,7 @@ from rl_training.runtime.loops.base import Loop
 from rl_training.runtime.opponents import Opposition
 from rl_training.runtime.rng import make_streams, untouched
 from rl_training.runtime.run import COMPLETED, INTERRUPTED, Interrupted, Run, Surroundings, TrainResult
+from rl_training.runtime.signals import Cut
 from rl_training.types import SpaceInfo, UserError
 
 __all__ = [
@@ -254,21 +252,12 @@ def run(run: Run) -> TrainResult:
     run.archive.lock()
     run.clock.start()
     try:
-        with _signals_stop(run):
-            for words in run.loop.warnings(run.config.run.total_timesteps):
+        with run.signals.noted():
+            for words in (*run.loop.warnings(run.config.run.total_timesteps), *run.evaluator.warnings()):
                 _LOG.warning(words)
-            run.notify("on_start")
-            while not run.finished:
-                # Checked between steps only, so that a step's evaluation, log and checkpoint are complete.
-                if run.signalled:
-                    run.request_stop(INTERRUPTED)
-                    break
-                run.advance()
-                run.notify("on_step", run.metrics)
-            if not run.should_stop:
-                run.stop_reason = COMPLETED
-            run.notify("on_end")
-        _conclude(run, run.stop_reason or COMPLETED)
+            _drive(run)
+            signalled = run.signals.received
+        _conclude(run, run.result().stop_reason)
     except UserError as error:
         _conclude(run, "failed")
         saved = "" if run.checkpoint is None else f"\nThe last good checkpoint is {run.checkpoint}"
@@ -281,9 +270,46 @@ def run(run: Run) -> TrainResult:
         run.archive.unlock()
         for callback in run.callbacks:
             callback.close()
-    if run.interrupted:
+    if signalled:  # also if it came when the run was at its end: whoever sent it wants everything to end
         raise Interrupted(run.result())
     return run.result()
+
+
+def _drive(run: Run) -> None:
+    """Step the loop until the run is complete, stopped or interrupted, and tell the callbacks."""
+    run.interrupted = False
+    try:
+        run.notify("on_start")
+    except Cut:  # nothing is new since the last checkpoint
+        run.interrupted = True
+        return
+    try:
+        _step(run)
+        if not run.interrupted:
+            if not run.should_stop:
+                run.stop_reason = COMPLETED
+            run.notify("on_end")
+            return
+    except Cut:
+        run.interrupted = True
+        if run.due is None:  # in a user's callback, which cannot be told of the step twice: the last checkpoint stands
+            return
+    with suppress(Cut):
+        run.save()  # first, since an uninterrupted run would not have ended here
+        run.notify("on_end")
+
+
+def _step(run: Run) -> None:
+    due, run.due = run.due, None
+    if due == "on_step":
+        run.notify("on_step", run.metrics)
+    while not run.finished:
+        # Checked between steps only, so that a step's log and checkpoint are complete.
+        if run.signals.received:
+            run.interrupted = True
+            return
+        run.advance()
+        run.notify("on_step", run.metrics)
 
 
 def _conclude(run: Run, reason: str) -> None:
@@ -291,27 +317,6 @@ def _conclude(run: Run, reason: str) -> None:
         return
     with suppress(OSError):  # a full disk is already being reported
         run.folder.update_metadata(result=dict(run.result()), stop_reason=reason, steps=run.steps)
-
-
-@contextmanager
-def _signals_stop(run: Run) -> Iterator[None]:
-    """The first SIGINT or SIGTERM ends the run after the current step; a second one of either ends it at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if run.signalled:
-            raise KeyboardInterrupt
-        run.signalled = True
-
-    run.signalled = False
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def train(

@@ -26,7 +26,7 @@ from rl_training.runtime.envs.make import EnvFactory
 from rl_training.runtime.evaluate import Evaluation, elsewhere
 from rl_training.runtime.opponents import Opposition
 from rl_training.runtime.saved_policy import restore_policy
-from rl_training.runtime.train import INTERRUPTED, Run, TrainResult, build, build_policy, policy_for
+from rl_training.runtime.train import Run, TrainResult, build, build_policy, policy_for
 from rl_training.runtime.train import run as run_training
 from rl_training.types import Metrics, UserError
 
@@ -147,7 +147,7 @@ def restore(
         run.close()
         raise
     run.archive.checkpoint = found
-    if run.stop_reason == INTERRUPTED or changes.keys() & _lifting(run.stop_reason):
+    if changes.keys() & _lifting(run.stop_reason):
         run.should_stop, run.stop_reason = False, None
     notes = [f"{key}: {old!r} -> {new!r}" for key, (old, new) in changes.items()]
     return run, notes + _differences(checkpoint.meta, run)
@@ -222,7 +222,7 @@ def resume_training(
         if then != now:
             raise _cannot_change("output_dir", then, now)
         folder = RunFolder(checkpoint.parent.parent)
-        if run.finished:
+        if run.finished and run.due is None:
             reason = run.stop_reason or "completed"
             raise UserError(
                 f"{str(folder.path)!r}: this run has ended at step {run.steps} ({reason}); to continue, give a larger "
@@ -292,8 +292,7 @@ def verify_preset(
         try:
             run.start()
             run.archive.open(run)
-            if run_training(run).signalled:  # the signal came in the last evaluation of the run
-                raise KeyboardInterrupt
+            run_training(run)
             minutes[seed] = (time.perf_counter() - started) / 60.0
             if expected.measure == "last_5_evaluations":
                 returns[seed] = _mean_of_last(evaluations.returns, 5)

@@ -25,6 +25,8 @@ class Archive:
         self.folder: RunFolder | None = None
         self.checkpoint: Path | None = None
         self.best_step = -1
+        # What the latest checkpoint is of: its step, and the hook that is due there.
+        self.saved: tuple[int, str | None] | None = None
         # The length of the metrics file in bytes when the loaded checkpoint was written.
         self.known_metrics = 0
         self._lock: IO[str] | None = None
@@ -98,6 +100,11 @@ class Archive:
             return self.checkpoint
         return None
 
+    def secure(self, run: Run) -> None:
+        """Write a checkpoint that `save` will replace, unless the latest one is of this very moment."""
+        if self.saved != (run.steps, run.due):
+            self.save(run)
+
     def _write(self, folder: Path, run: Run) -> Path:
         path = folder / f"step_{run.steps}"
         try:
@@ -109,6 +116,7 @@ class Archive:
             prune(folder, run.config.run.keep_checkpoints, run.steps)
         except OSError as error:
             raise UserError(f"cannot write the checkpoint {str(path)!r}: {error.strerror or error}") from error
+        self.saved = run.steps, run.due
         return path
 
 

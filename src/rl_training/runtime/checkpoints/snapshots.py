@@ -41,6 +41,8 @@ def training_state(run: Run) -> dict[str, Any]:
         "callbacks": run.callbacks.state_dict(),
         "trainer": {
             "should_stop": run.should_stop,
+            "due": run.due,
+            "previous_steps": run.previous_steps,
             "stop_reason": run.stop_reason,
             "horizon": run.schedules.horizon,
             "hyperparameters": set_by_hand(run.config, run.algorithm),
@@ -67,6 +69,8 @@ def load_snapshot(run: Run, checkpoint: Checkpoint) -> None:
     run.callbacks.load_state_dict(state["callbacks"])
     trainer = state["trainer"]
     run.should_stop, run.stop_reason = trainer["should_stop"], trainer["stop_reason"]
+    run.due, run.previous_steps = trainer["due"], trainer["previous_steps"]
+    run.archive.saved = run.steps, run.due
     if not run.config.run.stretch_schedules:
         run.schedules.horizon = trainer["horizon"]
     run.clock.set(trainer["seconds"])
@@ -74,4 +78,3 @@ def load_snapshot(run: Run, checkpoint: Checkpoint) -> None:
     run.metrics, run.eval_metrics = dict(trainer["metrics"]), dict(trainer["eval_metrics"])
     restore_hyperparameters(run.config, run.algorithm, trainer["hyperparameters"], checkpoint.meta["config"])
     run.refresh(run.steps)  # `Agent.predict` may act before the next step of the loop does this
-    run.previous_steps = run.steps

@@ -97,6 +97,9 @@ def reset_each(envs: VectorEnv[Any, Any, Any], seeds: Sequence[int], mask: Array
 # A native vector environment has a fixed cost per step: with fewer environments than this, plain ones are faster.
 _ENOUGH_FOR_NATIVE = 8
 
+# Where an environment that counts its own steps usually says how many an episode has.
+_OWN_LIMITS = ("max_episode_steps", "_max_episode_steps", "max_steps", "time_limit")
+
 NATIVE: dict[str, Callable[..., VectorEnv[Any, Any, Any]]] = {
     "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv": SavableCartPole,
 }
@@ -117,6 +120,7 @@ class EnvMaker:
         self.loop = loop
         self.masked = False
         self.game_name: str | None = None
+        self._shown_limit: Any = None
         self._made: list[weakref.ref[Any]] = []
         self._packed: PackedObservation | None = None
         self._obs_choices: tuple[int, int] | None = None
@@ -132,6 +136,20 @@ class EnvMaker:
         self.spec = None if factory is not None else _find_spec(env_id)
         self._check_arguments()
 
+    @property
+    def time_limit(self) -> int | None:
+        """After how many steps an episode is truncated, as far as settings and environments say so."""
+        registered = None if self.spec is None else self.spec.max_episode_steps
+        limit = self.loop.time_limit or registered or self._shown_limit
+        return limit if isinstance(limit, int) else None
+
+    @property
+    def shows_no_time_limit(self) -> bool:
+        """Whether nothing says that episodes end. Games end by their rules; vector environments cannot be asked."""
+        if self.makes_vectors or self.game_name is not None or is_atari(self.env_id) or is_dmc(self.env_id):
+            return False
+        return self.time_limit is None and self._shown_limit is None
+
     def _check_arguments(self) -> None:
         if self.factory is None:
             if "max_episode_steps" in self.env_kwargs:  # an argument of `gymnasium.make`, not of the environment
@@ -146,6 +164,7 @@ class EnvMaker:
         """One environment, with the wrappers that the config asks for; `seat` makes it from a game for two players."""
         rebuilt = self.spec is not None and REBUILT_PER_EPISODE.match(self.spec.name)
         env = RebuiltPerEpisode(self._base) if rebuilt else self._base(seat)
+        self._shown_limit = _shown_limit(env)
         space = env.observation_space
         if isinstance(space, gym.spaces.Discrete):
             self._obs_choices = (int(space.start), int(space.n))
@@ -322,6 +341,14 @@ def find_time_limit(env: gym.Env[Any, Any]) -> Any:
             return env
         env = env.env
     return None
+
+
+def _shown_limit(env: gym.Env[Any, Any]) -> Any:
+    """What an environment shows of a time limit: that of a wrapper, or of its own."""
+    wrapper = find_time_limit(env)
+    if wrapper is not None:
+        return wrapper._max_episode_steps
+    return next((limit for name in _OWN_LIMITS if (limit := getattr(env.unwrapped, name, None)) is not None), None)
 
 
 def _parameters(factory: EnvFactory) -> Mapping[str, Any]:
