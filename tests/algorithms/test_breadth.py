@@ -14,27 +14,32 @@ from hypothesis import strategies as st
 from conformance import chosen
 from rl_training import A2C, PPO, UserError
 from rl_training.models.actor_critic_engine import _forbid
-from rl_training.models.encoders import DictEncoder, NatureCNN
+from rl_training.models.encoders import IMAGE_ENCODERS, DictEncoder, ImageEncoder, ImpalaCNN, NatureCNN
 from rl_training.models.mlp_actor_critic import MLPActorCritic, Shape
 from rl_training.ops.distributions import FORBIDDEN, Categorical, MultiCategorical
 from rl_training.ops.kernels import acting
 from rl_training.ops.observations import Unpacker, layout, pack, row_bytes
 from rl_training.runtime.train import build
 from rl_training.testing import TinyEnv, tiny_config
+from rl_training.testing.contract import _reachable
 from rl_training.types import ObsPart, SpaceInfo
 
+EACH_ENCODER = pytest.mark.parametrize("encoder", IMAGE_ENCODERS.values(), ids=IMAGE_ENCODERS)
 
+
+@EACH_ENCODER
 @pytest.mark.parametrize("shape", [(4, 40, 44), (40, 44, 4), (40, 44), (3, 40, 44, 2)])
-def test_image_layouts_become_channels(shape: tuple[int, ...]) -> None:
-    cnn = NatureCNN(shape, orthogonal=True, features=16)
+def test_image_layouts_become_channels(encoder: type[ImageEncoder], shape: tuple[int, ...]) -> None:
+    cnn = encoder(shape, orthogonal=True, features=16)
     images = torch.randint(0, 256, (2, *shape), dtype=torch.uint8)
     out = cnn(images)
     assert out.shape == (2, 16)
     assert not torch.equal(out[0], out[1])
 
 
-def test_an_image_is_scaled_to_one_once() -> None:
-    cnn = NatureCNN((1, 36, 36), orthogonal=True)
+@EACH_ENCODER
+def test_an_image_is_scaled_to_one_once(encoder: type[ImageEncoder]) -> None:
+    cnn = encoder((1, 36, 36), orthogonal=True)
     seen: list[torch.Tensor] = []
     cnn.layers[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     cnn(torch.full((1, 1, 36, 36), 255, dtype=torch.uint8))
@@ -42,8 +47,65 @@ def test_an_image_is_scaled_to_one_once() -> None:
 
 
 def test_too_small_images_are_refused_by_size() -> None:
-    with pytest.raises(UserError, match="at least 36 pixels"):
+    with pytest.raises(UserError, match=r"at least 36 pixels .*image_encoder: impala.*from 8 pixels"):
         NatureCNN((3, 20, 36), orthogonal=True)
+    with pytest.raises(UserError, match="at least 8 pixels each way; resize them, or give a network"):
+        ImpalaCNN((3, 8, 7), orthogonal=True)
+
+
+@pytest.mark.parametrize("size", [8, 9, 15, 84])
+def test_the_residual_network_is_that_of_the_paper(size: int) -> None:
+    """Espeholt et al. 2018, figure 3: convolution, pooling and two residual units, three times; then 256 features."""
+    torch.manual_seed(0)
+    network = ImpalaCNN((4, size, size), orthogonal=False)
+    images = torch.randint(0, 256, (3, 4, size, size), dtype=torch.uint8)
+    functional, x = torch.nn.functional, images.float() / 255.0
+    weights = iter(network.parameters())
+    for channels in (16, 32, 32):
+        x = functional.max_pool2d(functional.conv2d(x, next(weights), next(weights), padding=1), 3, 2, padding=1)
+        assert x.shape[1] == channels
+        for _ in range(2):
+            inner = functional.conv2d(functional.relu(x), next(weights), next(weights), padding=1)
+            x = x + functional.conv2d(functional.relu(inner), next(weights), next(weights), padding=1)
+    assert x.shape[2] == x.shape[3] == -(-size // 8)
+    out = functional.relu(functional.linear(functional.relu(x).flatten(1), next(weights), next(weights)))
+    assert next(weights, None) is None
+    assert out.shape == (3, 256) == (3, network.features)
+    torch.testing.assert_close(network(images), out, rtol=1e-4, atol=1e-5)
+
+
+def test_orthogonal_residual_units_keep_the_size_of_what_passes_through() -> None:
+    torch.manual_seed(0)
+    network = ImpalaCNN((4, 84, 84), orthogonal=True)
+    images = torch.randint(0, 256, (8, 4, 84, 84), dtype=torch.uint8)
+    with torch.no_grad():
+        before = network.layers[:2](images.float() / 255.0)
+        after = network.layers[:-2](images.float() / 255.0)
+    # With gains of sqrt(2) everywhere it would be 20.
+    assert 0.5 < float(after.std() / before.std()) < 3.0
+
+
+def test_who_has_image_networks_of_their_own_has_no_choice_of_others() -> None:
+    for algo in ("muzero", "dreamer"):
+        with pytest.raises(UserError, match="image_encoder: unknown key"):
+            tiny_config(algo, image_encoder="impala")
+    with pytest.raises(UserError, match="image_encoder='resnet': must be"):
+        tiny_config("ppo", image_encoder="resnet")
+
+
+@pytest.mark.parametrize("algo", ["ppo", "ppg", "recurrent_ppo", "gail", "dqn", "sac", "iql", "bc"])
+def test_every_image_network_of_an_algorithm_is_the_one_asked_for(algo: str) -> None:
+    run = build(tiny_config(algo, {"observations": "dict"}, image_encoder="impala"))
+    modules = [module for module in found_modules(run.algorithm) if isinstance(module, ImageEncoder)]
+    run.close()
+    assert modules
+    assert {type(module) for module in modules} == {ImpalaCNN}
+
+
+def found_modules(algorithm: Any) -> list[torch.nn.Module]:
+    """The networks of an algorithm, wherever it keeps them, with their parts."""
+    roots = [part for part in _reachable(algorithm) if isinstance(part, torch.nn.Module)]
+    return [module for root in roots for module in root.modules()]
 
 
 def test_rollouts_keep_images_as_bytes() -> None:

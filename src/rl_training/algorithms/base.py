@@ -82,6 +82,18 @@ class ModelConfig(NetworkConfig):
     activation: Literal["tanh", "relu", "silu", "elu"] = setting("tanh", "Activation of hidden layers.", probe="relu")
 
 
+class EncodedModelConfig(ModelConfig):
+    """The default network, behind an encoder where observations are or have images."""
+
+    image_encoder: Literal["nature", "impala"] = setting(
+        "nature",
+        "Network of images: `nature`, three convolutions (from 36 pixels each way), or `impala`, a residual network of "
+        "15 (from 8).",
+        live_when={"observations": "image"},
+        probe="impala",
+    )
+
+
 class AlgorithmConfig(ConfigPart):
     """The hyperparameters of an algorithm: every float takes `X_schedule` and `X_warmup_steps` unless it is static."""
 

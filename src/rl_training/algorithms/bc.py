@@ -63,7 +63,7 @@ def bc_policy(context: PolicyContext) -> NetworkPolicy:
     outputs = head.outputs * info.action_size
 
     def default() -> nn.Module:
-        return MLPNetwork(info, outputs, model.hidden_sizes, model.activation)
+        return MLPNetwork(info, outputs, model.hidden_sizes, model.activation, image_encoder=model.image_encoder)
 
     return head.policy(context, *build_network(context, default, outputs, must="it must return"))
 

@@ -123,7 +123,7 @@ class GAIL(PPO):
         super().__init__(context)
         info, model = context.info, context.model
         assert isinstance(model, GAILModelConfig)
-        network = Discriminator(info, model.disc_hidden_sizes, model.activation)
+        network = Discriminator(info, model.disc_hidden_sizes, model.activation, image_encoder=model.image_encoder)
         self.discriminator = TrainedDiscriminator(network, info, context.device)
         self._demonstrations: Occupancy | None = None
         self._origin = ""

@@ -17,7 +17,7 @@ from rl_training.algorithms.base import (
     AlgorithmConfig,
     CollectingLoopConfig,
     Context,
-    ModelConfig,
+    EncodedModelConfig,
     Policy,
     PolicyContext,
     setting,
@@ -45,7 +45,7 @@ class OffPolicyLoopConfig(CollectingLoopConfig):
     )
 
 
-class OffPolicyModelConfig(ModelConfig):
+class OffPolicyModelConfig(EncodedModelConfig):
     """The networks of the off-policy algorithms: wider, with another activation."""
 
     hidden_sizes: tuple[PositiveInt, ...] = setting((256, 256), "Widths of the hidden layers.", probe=(8,))

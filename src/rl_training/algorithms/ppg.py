@@ -64,7 +64,9 @@ class PPGPolicy(ActorCriticPolicy):
 
     def make_network(self, info: SpaceInfo, model: Any) -> nn.Module:
         """MLPs, each behind its own encoder for images and Dict observations."""
-        policy, value = (encoder_for(info, orthogonal=model.ortho_init) for _ in range(2))
+        policy, value = (
+            encoder_for(info, orthogonal=model.ortho_init, image_encoder=model.image_encoder) for _ in range(2)
+        )
         pair = None if policy is None or value is None else (policy, value)
         inputs = math.prod(info.input_shape) if policy is None else policy.features
         mlps = MLPActorCritic(inputs, info.action_size, model.shape(info), continuous=info.continuous)

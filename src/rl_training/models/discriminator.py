@@ -32,9 +32,11 @@ class Discriminator(nn.Module):
     For a step after the end the other inputs are 0. The head starts at 0, so at first all logits are 0.
     """
 
-    def __init__(self, info: SpaceInfo, hidden_sizes: Sequence[int], activation: str) -> None:
+    def __init__(
+        self, info: SpaceInfo, hidden_sizes: Sequence[int], activation: str, *, image_encoder: str = "nature"
+    ) -> None:
         super().__init__()
-        self.encoder = encoder_for(info, orthogonal=False)
+        self.encoder = encoder_for(info, orthogonal=False, image_encoder=image_encoder)
         features = math.prod(info.input_shape) if self.encoder is None else self.encoder.features
         self._width = features + info.action_size + 1
         self.torso = MLP(self._width, hidden_sizes, activation, orthogonal=True)

@@ -15,9 +15,17 @@ from rl_training.types import SpaceInfo
 class MLPNetwork(nn.Module):
     """`outputs` numbers for every observation: an MLP, behind an encoder for images and Dict observations."""
 
-    def __init__(self, info: SpaceInfo, outputs: int, hidden_sizes: Sequence[int], activation: str) -> None:
+    def __init__(
+        self,
+        info: SpaceInfo,
+        outputs: int,
+        hidden_sizes: Sequence[int],
+        activation: str,
+        *,
+        image_encoder: str = "nature",
+    ) -> None:
         super().__init__()
-        self.encoder = encoder_for(info, orthogonal=False)
+        self.encoder = encoder_for(info, orthogonal=False, image_encoder=image_encoder)
         inputs = math.prod(info.input_shape) if self.encoder is None else self.encoder.features
         self.torso = MLP(inputs, hidden_sizes, activation, orthogonal=False)
         self.head = linear(self.torso.features, outputs, gain=None)

@@ -16,17 +16,22 @@ from rl_training.types import SpaceInfo
 
 @dataclass(frozen=True)
 class CriticShape:
-    """Sizes of the actor and the critics."""
+    """Sizes of the actor and the critics, and their encoder of images."""
 
     hidden_sizes: Sequence[int]
     activation: str
     n_critics: int
     n_quantiles: int = 1
+    image_encoder: str = "nature"
+
+    def network(self, info: SpaceInfo, outputs: int) -> MLPNetwork:
+        """A network of this shape from observations to some numbers."""
+        return MLPNetwork(info, outputs, self.hidden_sizes, self.activation, image_encoder=self.image_encoder)
 
 
 def mlp_critics(info: SpaceInfo, shape: CriticShape) -> CriticEnsemble:
     """An ensemble of critics, behind an encoder of their own for images and Dict observations."""
-    encoder = encoder_for(info, orthogonal=False)
+    encoder = encoder_for(info, orthogonal=False, image_encoder=shape.image_encoder)
     features = math.prod(info.input_shape) if encoder is None else encoder.features
     inputs = features + info.action_size
     members = StackedMLP(shape.n_critics, inputs, shape.hidden_sizes, shape.n_quantiles, shape.activation)
@@ -38,5 +43,5 @@ class MLPDDPGModel(nn.Module):
 
     def __init__(self, info: SpaceInfo, shape: CriticShape) -> None:
         super().__init__()
-        self.actor = MLPNetwork(info, info.action_size, shape.hidden_sizes, shape.activation)
+        self.actor = shape.network(info, info.action_size)
         self.critic = mlp_critics(info, shape)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rl_training.models.heads import MLPNetwork
 from rl_training.models.mlp_ddpg import CriticShape, MLPDDPGModel
 from rl_training.types import SpaceInfo
 
@@ -12,4 +11,4 @@ class MLPIQLModel(MLPDDPGModel):
 
     def __init__(self, info: SpaceInfo, shape: CriticShape) -> None:
         super().__init__(info, shape)
-        self.value = MLPNetwork(info, 1, shape.hidden_sizes, shape.activation)
+        self.value = shape.network(info, 1)

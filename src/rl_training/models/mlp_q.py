@@ -18,10 +18,19 @@ class MLPQNetwork(nn.Module):
     advantages, from which their mean is subtracted.
     """
 
-    def __init__(self, info: SpaceInfo, hidden_sizes: Sequence[int], activation: str, *, dueling: bool) -> None:
+    def __init__(
+        self,
+        info: SpaceInfo,
+        hidden_sizes: Sequence[int],
+        activation: str,
+        *,
+        dueling: bool,
+        image_encoder: str = "nature",
+    ) -> None:
         super().__init__()
         self.dueling = dueling
-        self.layers = MLPNetwork(info, info.action_size + int(dueling), hidden_sizes, activation)
+        outputs = info.action_size + int(dueling)
+        self.layers = MLPNetwork(info, outputs, hidden_sizes, activation, image_encoder=image_encoder)
 
     def forward(self, obs: Tensor | Mapping[str, Tensor]) -> Tensor:
         out: Tensor = self.layers(obs)

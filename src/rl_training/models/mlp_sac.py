@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from rl_training.models.heads import MLPNetwork
 from rl_training.models.mlp_ddpg import CriticShape, mlp_critics
 from rl_training.ops.distributions import squashed_log_prob
 from rl_training.types import SpaceInfo
@@ -20,7 +19,7 @@ class MLPSACModel(nn.Module):
 
     def __init__(self, info: SpaceInfo, shape: CriticShape) -> None:
         super().__init__()
-        self.actor = MLPNetwork(info, 2 * info.action_size, shape.hidden_sizes, shape.activation)
+        self.actor = shape.network(info, 2 * info.action_size)
         self.critic = mlp_critics(info, shape)
 
     def action_logprobs(self, obs: Tensor | Mapping[str, Tensor], actions: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from rl_training.models.encoders import DictEncoder, NatureCNN
+from rl_training.models.encoders import DictEncoder, ImageEncoder
 from rl_training.models.mlp_actor_critic import MLPActorCritic, Shape
 
 CORES: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -45,7 +45,7 @@ class RecurrentActorCritic(nn.Module):
         shape: Shape,
         *,
         continuous: bool,
-        encoder: NatureCNN | DictEncoder | None = None,
+        encoder: ImageEncoder | DictEncoder | None = None,
     ) -> None:
         super().__init__()
         self.encoder = encoder

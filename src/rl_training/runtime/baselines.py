@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rl_training.algorithms.base import Context, ModelConfig, NetworkConfig
+from rl_training.algorithms.base import Context, EncodedModelConfig, NetworkConfig
 from rl_training.algorithms.bc import BC, BCConfig, BCModelConfig
 from rl_training.algorithms.off_policy import OffPolicyAlgorithm
 from rl_training.algorithms.offline import BehaviorLoopConfig
@@ -80,5 +80,7 @@ def behaviour_cloning_return(run: Run, dataset: OfflineDataset, updates: int) ->
 
 
 def _same_size(model: NetworkConfig) -> BCModelConfig:
-    assert isinstance(model, ModelConfig)
-    return BCModelConfig(hidden_sizes=model.hidden_sizes, activation=model.activation)
+    assert isinstance(model, EncodedModelConfig)
+    return BCModelConfig(
+        hidden_sizes=model.hidden_sizes, activation=model.activation, image_encoder=model.image_encoder
+    )

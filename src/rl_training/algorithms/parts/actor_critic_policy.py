@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import ModelConfig, Policy, PolicyContext, setting
+from rl_training.algorithms.base import EncodedModelConfig, Policy, PolicyContext, setting
 from rl_training.algorithms.parts.observer import Observer, under
 from rl_training.models.actor_critic_engine import CompiledActing, within_reach
 from rl_training.models.encoders import encoder_for
@@ -23,7 +23,7 @@ from rl_training.types import Act, Array, ArrayKind, Carry, Records, SpaceInfo, 
 _SCALAR = ArrayKind((), "float32")
 
 
-class PolicyModelConfig(ModelConfig):
+class PolicyModelConfig(EncodedModelConfig):
     """The initialisation of policy and value networks."""
 
     ortho_init: bool = setting(True, "Orthogonal initialisation; torch's default otherwise.")
@@ -74,7 +74,7 @@ class ActorCriticModelConfig(PolicyModelConfig):
 def build_actor_critic(info: SpaceInfo, model: ActorCriticModelConfig) -> MLPActorCritic | EncodedActorCritic:
     """The default network: MLPs, behind an encoder for images and Dict observations."""
     shape = model.shape(info)
-    encoder = encoder_for(info, orthogonal=model.ortho_init)
+    encoder = encoder_for(info, orthogonal=model.ortho_init, image_encoder=model.image_encoder)
     inputs = encoder.features if encoder is not None else math.prod(info.input_shape)
     network = MLPActorCritic(inputs, info.action_size, shape, continuous=info.continuous)
     return network if encoder is None else EncodedActorCritic(encoder, network)

@@ -73,7 +73,9 @@ def discrete_policy(context: PolicyContext, *, dueling: bool = False) -> Epsilon
     info, model = context.info, context.model
 
     def default() -> nn.Module:
-        return MLPQNetwork(info, model.hidden_sizes, model.activation, dueling=dueling)
+        return MLPQNetwork(
+            info, model.hidden_sizes, model.activation, dueling=dueling, image_encoder=model.image_encoder
+        )
 
     network, engine = build_network(context, default, info.action_size, must="must return values")
     layers = network.layers if isinstance(network, MLPQNetwork) else network

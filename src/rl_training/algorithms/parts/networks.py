@@ -47,7 +47,7 @@ def build_networks(
     """Build the actor, the critics and maybe a value network; outputs are checked on two observations of zeros."""
     model, info = context.model, context.info
     assert isinstance(model, EnsembleModelConfig)
-    shape = CriticShape(model.hidden_sizes, model.activation, model.n_critics, n_quantiles)
+    shape = CriticShape(model.hidden_sizes, model.activation, model.n_critics, n_quantiles, model.image_encoder)
     make = context.model_factory
     network = (default(info, shape) if make is None else make(info, model)).to(context.device)
     names = ("actor", "critic", *(("value",) if with_value else ()))

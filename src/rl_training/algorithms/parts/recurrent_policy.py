@@ -84,7 +84,7 @@ class RecurrentPolicy(ActorCriticPolicy):
 
     def make_network(self, info: SpaceInfo, model: Any) -> nn.Module:
         core = CoreShape(model.rnn, model.rnn_hidden_size, model.shared_core)
-        encoder = encoder_for(info, orthogonal=model.ortho_init)
+        encoder = encoder_for(info, orthogonal=model.ortho_init, image_encoder=model.image_encoder)
         inputs = encoder.features if encoder is not None else math.prod(info.input_shape)
         return RecurrentActorCritic(
             inputs, info.action_size, core, model.shape(info), continuous=info.continuous, encoder=encoder
