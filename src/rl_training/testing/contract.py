@@ -323,6 +323,8 @@ def check_settings_are_live(algo: str, **settings: Any) -> None:
         for name in part.model_fields:
             conditions = dict(setting_extra(part, name)["live_when"])
             env = {key: conditions.pop(key) for key in ("actions", "observations") if key in conditions}
+            if any(kind not in getattr(spec.capabilities, key) for key, kind in env.items()):
+                continue  # shared with algorithms that support more
             unknown = conditions.keys() - known.keys() - _all_settings()
             assert not unknown, f"{algo}: live_when of {name!r} names what is no setting: {', '.join(sorted(unknown))}"
             # A setting that another algorithm shares may depend on one that this algorithm does not have.
