@@ -1,6 +1,10 @@
-"""What all tests share: quiet property tests that leave no files behind, and one thread of torch."""
+"""What all tests share: quiet property tests that leave no files behind, one thread of torch, and quick processes."""
 
 from __future__ import annotations
+
+import multiprocessing
+import time
+from typing import Any
 
 import pytest
 import torch
@@ -16,3 +20,15 @@ settings.load_profile("project")
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def processes() -> Any:
+    """Processes that start quickly, from a server that has imported everything and trained nothing."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["run_helpers", "rl_training.api"])
+    # The server lives as long as this process: start it where importing counts for no test.
+    warm_up = context.Process(target=time.sleep, args=(0.0,))
+    warm_up.start()
+    warm_up.join()
+    return context

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,19 @@ from omegaconf import OmegaConf
 
 import rl_training
 from rl_training import PPO, UserError, load_config, resume_training, train
+from rl_training.data.disk import write_atomically
 from rl_training.experiment import manager
-from rl_training.experiment.manager import RunFolder, run_name, versions, write_atomically
+from rl_training.experiment.manager import RunFolder, run_name, versions
+from rl_training.runtime.checkpoints.drafts import create_folder
 from rl_training.runtime.train import WALL_CLOCK
 from run_helpers import Pulled, PullPlug, differences, metadata, metrics_rows, tiny
+
+
+def create(path: Path | None, output_dir: Path, name: str, fill: Callable[[RunFolder], None]) -> RunFolder:
+    """A new folder that no process holds any more."""
+    made, lock = create_folder(path, str(output_dir), name, lambda draft: fill(RunFolder(draft)))
+    lock.release()
+    return RunFolder(made)
 
 
 def test_the_name_says_algorithm_environment_seed_and_time() -> None:
@@ -70,7 +80,7 @@ def test_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_metadata_of_a_run_that_died_says_so_by_its_silence(tmp_path: Path) -> None:
-    folder = RunFolder.create(None, str(tmp_path), "name", lambda folder: folder.update_metadata(result=None))
+    folder = create(None, tmp_path, "name", lambda folder: folder.update_metadata(result=None))
     folder.update_metadata(steps=5)
     assert metadata(folder.path) == {"result": None, "steps": 5}
     folder.note_resumption(5, ["a"])
@@ -114,17 +124,17 @@ def test_runs_that_start_at_the_same_moment_never_meet(tmp_path: Path) -> None:
     made: list[Path] = []
     failures: list[BaseException] = []
 
-    def create(number: int) -> None:
+    def start(number: int) -> None:
         def fill(folder: RunFolder) -> None:
             (folder.path / "number").write_text(str(number))
             barrier.wait()
 
         try:
-            made.append(RunFolder.create(None, str(tmp_path), "name", fill).path)
+            made.append(create(None, tmp_path, "name", fill).path)
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+    threads = [threading.Thread(target=start, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -159,7 +169,7 @@ def test_a_run_dir_that_fills_while_the_run_is_prepared_is_not_touched(tmp_path:
         (tmp_path / "run" / "precious").write_text("mine")
 
     with pytest.raises(UserError, match="exists already"):
-        RunFolder.create(tmp_path / "run", "unused", "unused", fill)
+        create(tmp_path / "run", tmp_path / "unused", "unused", fill)
     assert [path.name for path in tmp_path.rglob("*")] == ["run", "precious"]
 
 
@@ -169,7 +179,7 @@ def test_what_fails_while_a_run_is_prepared_leaves_nothing(tmp_path: Path) -> No
         raise KeyError("a mistake")
 
     with pytest.raises(KeyError):
-        RunFolder.create(None, str(tmp_path / "runs"), "name", fill)
+        create(None, tmp_path / "runs", "name", fill)
     assert list(tmp_path.rglob("*")) in ([], [tmp_path / "runs"])
 
 

@@ -526,7 +526,7 @@ class FullDisk:
         monkeypatch.setattr(os, "fsync", fsync)
 
 
-@pytest.mark.parametrize("calls", [12, 15, 21, 33])
+@pytest.mark.parametrize("calls", [20, 24, 29, 41])
 def test_a_full_disk_keeps_and_names_the_last_good_checkpoint(
     calls: int, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -547,7 +547,7 @@ def test_a_full_disk_keeps_and_names_the_last_good_checkpoint(
 def test_a_full_disk_at_the_start_leaves_nothing(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for calls in range(6):
+    for calls in range(16):
         with monkeypatch.context() as patch:
             FullDisk(patch, calls)
             refused(trained(command), "cannot write", "No space left on device")

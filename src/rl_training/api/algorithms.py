@@ -96,15 +96,20 @@ class Agent:
         given = [callback] if isinstance(callback, Callback) else callback
         extra = callback_list("callback", given) + ([ProgressDisplay()] if progress_bar else [])
         target = run.steps + whole_number("total_timesteps", total_timesteps)
-        run.set_config(run.config.replace(total_timesteps=target))
-        if self._fresh or run.config.run.stretch_schedules:
-            run.schedules.horizon = target
-        if self._writes and run.folder is None:
-            run.archive.open(run)
-        self._fresh = False
-        run.lift_stop()
-        with run.callbacks.joined_by(extra):
-            self._result = run_training(run)
+        config = run.config.replace(total_timesteps=target)
+        run.archive.lock()
+        try:
+            run.set_config(config)
+            if self._fresh or run.config.run.stretch_schedules:
+                run.schedules.horizon = target
+            if self._writes and run.folder is None:
+                run.archive.open(run)
+            self._fresh = False
+            run.lift_stop()
+            with run.callbacks.joined_by(extra):
+                self._result = run_training(run)
+        finally:
+            run.archive.unlock()
         return self
 
     def predict(

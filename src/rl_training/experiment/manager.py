@@ -7,11 +7,10 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from rl_training import __version__
-from rl_training.types import UserError
+from rl_training.data.disk import open_own, own_name, read_own, write_atomically
 
 _PACKAGES = ("torch", "numpy", "gymnasium", "numba", "mujoco", "box2d")
 
@@ -44,7 +43,10 @@ def run_name(algo: str, env_id: str, seed: int | None) -> str:
 
 
 class RunFolder:
-    """A run on disk. It gets its name only once a checkpoint in it can be resumed."""
+    """A run on disk: its files, and the folder of its checkpoints."""
+
+    FILES = (".lock", "config.yaml", "metadata.json", "metrics.jsonl")
+    FOLDERS = ("checkpoints", "tensorboard", "wandb")
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,78 +59,79 @@ class RunFolder:
     def metrics_file(self) -> Path:
         return self.path / "metrics.jsonl"
 
-    @classmethod
-    def create(cls, path: Path | None, output_dir: str, name: str, fill: Callable[[RunFolder], None]) -> RunFolder:
-        """Create a folder and fill it before it gets its name; an existing run is never overwritten."""
-        if path is not None and path.exists() and any(path.iterdir() if path.is_dir() else [path]):
-            raise UserError(f"run_dir={str(path)!r}: exists already; resume it, or choose another")
-        parent = Path(output_dir) if path is None else path.parent
-        final = parent / name if path is None else path
-        draft = cls(parent / f".{final.name}.{os.urandom(6).hex()}")  # process ids repeat on a shared disk
-        try:
-            draft.checkpoints.mkdir(parents=True)
-            fill(draft)
-            return cls(draft._publish(final, numbered=path is None))
-        except OSError as error:
-            raise UserError(f"cannot write the run to {str(final)!r}: {error.strerror or error}") from error
-        finally:
-            shutil.rmtree(draft.path, ignore_errors=True)
+    def check_names(self) -> None:
+        """Raise if a name that a run writes to is a link, or anything else that is not a plain file or folder."""
+        for name in self.FOLDERS:
+            own_name(self.path / name, folder=True)
+        for name in (*self.FILES, "checkpoints/latest", "checkpoints/best"):
+            own_name(self.path / name)
 
-    def _publish(self, final: Path, *, numbered: bool) -> Path:
-        for attempt in range(1, 1000):
-            target = final if attempt == 1 else final.with_name(f"{final.name}-{attempt}")
-            if target.is_dir() and any(target.iterdir()):
-                if numbered:
-                    continue
-                break
-            try:
-                os.rename(self.path, target)
-                return target
-            except OSError:
-                if not (numbered and target.exists()):
-                    raise
-        raise UserError(f"run_dir={str(final)!r}: exists already; resume it, or choose another")
+    def sweep_leftovers(self) -> None:
+        """Remove the drafts of processes that died while they replaced a file; the run must be locked."""
+        for name in self.FILES:
+            for draft in self.path.glob(f".{name}.*"):
+                if draft.suffix[1:].isdigit():
+                    draft.unlink(missing_ok=True)
 
     def write_config(self, flat: Mapping[str, Any]) -> None:
         write_atomically(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(flat))))
 
+    def metadata(self) -> dict[str, Any]:
+        """What is noted of the run; raises a ValueError if that cannot be read. Nothing that is trained needs it."""
+        try:
+            known = json.loads(read_own(self.path / "metadata.json"))
+        except FileNotFoundError:
+            raise ValueError("metadata.json was missing") from None
+        except (OSError, ValueError, RecursionError):
+            known = None
+        if not isinstance(known, dict):
+            raise ValueError("metadata.json was damaged")
+        return known
+
     def update_metadata(self, **values: Any) -> None:
-        path = self.path / "metadata.json"
-        known = json.loads(path.read_text()) if path.exists() else {}
-        write_atomically(path, json.dumps(known | values, indent=2) + "\n")
+        """Add to what is noted of the run; what cannot be read is replaced."""
+        try:
+            known = self.metadata()
+        except ValueError:
+            known = {}
+        write_atomically(self.path / "metadata.json", json.dumps(known | values, indent=2) + "\n")
 
     def note_resumption(self, step: int, notes: list[str]) -> None:
         """Record that the run was resumed, and what had changed."""
-        known = json.loads((self.path / "metadata.json").read_text()) if (self.path / "metadata.json").exists() else {}
         entry = {"step": step, "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "changes": notes}
-        self.update_metadata(resumed=[*known.get("resumed", []), entry])
+        try:
+            known, new = self.metadata().get("resumed", []), {}
+        except ValueError:
+            known, new = [], describe_process() | {"result": None, "stop_reason": None}
+        self.update_metadata(**new, resumed=[*(known if isinstance(known, list) else []), entry])
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
-        with self.metrics_file.open("a", encoding="utf-8") as file:
+        with open_own(self.metrics_file, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
     def metrics_length(self) -> int:
         """Flush the metrics to disk and return their length in bytes."""
         if not self.metrics_file.exists():
             return 0
-        with self.metrics_file.open("rb") as file:
+        with open_own(self.metrics_file) as file:
             os.fsync(file.fileno())
             return os.fstat(file.fileno()).st_size
 
-    def cut_metrics(self, length: int) -> None:
-        """Remove what was logged after a checkpoint: a resumed run writes it again."""
-        if self.metrics_file.exists() and self.metrics_file.stat().st_size > length:
-            os.truncate(self.metrics_file, length)
+    def cut_metrics(self, length: int) -> str | None:
+        """Remove what was logged after a checkpoint: a resumed run writes it again. Returns what is wrong, if it is.
 
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file as a whole, or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
+        The file is written anew, so that a backup that is hard-linked to it stays as it is.
+        """
+        if not own_name(self.metrics_file).exists():
+            write_atomically(self.metrics_file, "")
+            return "metrics.jsonl was missing: what was logged before is lost" if length else None
+        status = self.metrics_file.stat()
+        if status.st_size != length or status.st_nlink > 1:
+            known = read_own(self.metrics_file, length)
+            write_atomically(self.metrics_file, known[: known.rfind(b"\n") + 1])  # a row may be torn
+        if status.st_size >= length:
+            return None
+        return f"metrics.jsonl had {status.st_size:,} of the {length:,} bytes that the checkpoint knows: rows are lost"
 
 
 def describe_process() -> dict[str, Any]:

@@ -41,8 +41,6 @@ class ProgressDisplay(Callback):
     def on_start(self, run: Run) -> None:
         self._last_line = time.perf_counter()
         self._first_step = None
-        for note in run.resume_notes:
-            self._console.print(f"resumed at step {run.steps:,}: {note}", highlight=False, soft_wrap=True, markup=False)
         if self._console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[line]}"))
             self._live = Progress(*columns, console=self._console, transient=True, refresh_per_second=4)

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from rl_training.data.disk import write_atomically
 from rl_training.experiment.config import Config, load_config
-from rl_training.experiment.manager import run_name, write_atomically
+from rl_training.experiment.manager import run_name
 from rl_training.ops.statistics import bootstrap_interval, interquartile_mean, mean
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.envs.make import EnvFactory

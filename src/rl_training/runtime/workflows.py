@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +20,9 @@ from rl_training.experiment.manager import RunFolder, versions
 from rl_training.experiment.settings import Expected
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoints.catalogue import find_checkpoint
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint, find_run, newest, recover
 from rl_training.runtime.checkpoints.checkpoint import fitting_policy, read_checkpoint, read_meta
+from rl_training.runtime.checkpoints.lock import Lock, hold
 from rl_training.runtime.envs.given import Env
 from rl_training.runtime.envs.make import EnvFactory
 from rl_training.runtime.evaluate import Evaluation, elsewhere
@@ -29,6 +31,8 @@ from rl_training.runtime.saved_policy import restore_policy
 from rl_training.runtime.train import Run, TrainResult, build, build_policy, policy_for
 from rl_training.runtime.train import run as run_training
 from rl_training.types import Metrics, UserError
+
+_LOG = logging.getLogger("rl_training")
 
 # A resumed run keeps these settings; its length, its rates and what it writes may change.
 _FIXED = ("algo", "env_id", "env_kwargs", "vectorization", "num_envs", "seed")
@@ -210,32 +214,60 @@ def resume_training(
     config: Config | None = None,
     **values: Any,
 ) -> TrainResult:
-    """Resume a run from its checkpoint, in the same folder; settings such as `total_timesteps` may change."""
-    run, notes = restore(
-        path, which=which, callbacks=callbacks, env_factory=env_factory, overrides=overrides, config=config, **values
-    )
-    try:
-        checkpoint = run.checkpoint
-        if checkpoint is None or checkpoint.parent.name != "checkpoints":
-            raise UserError(f"{str(path)!r}: is not in a run's folder; load it with Agent.load and call learn")
-        then, now = read_meta(checkpoint)["config"]["output_dir"], run.config.run.output_dir
-        if then != now:
-            raise _cannot_change("output_dir", then, now)
-        folder = RunFolder(checkpoint.parent.parent)
-        if run.finished and run.due is None:
-            reason = run.stop_reason or "completed"
-            raise UserError(
-                f"{str(folder.path)!r}: this run has ended at step {run.steps} ({reason}); to continue, give a larger "
-                "total_timesteps, or another early_stopping if that ended it"
-            )
+    """Resume a run from its checkpoint, in the same folder; settings such as `total_timesteps` may change.
+
+    Only a checkpoint that is named is resumed from if there are newer ones, which are then moved aside.
+    """
+    folder, which = _run_of(path, which)
+    with _locked(folder) as lock:
+        found = find_checkpoint(folder.path, which)
+        if which == "latest":  # a crash may have come before it could be named so
+            found = newest(folder.checkpoints) or found
+        run, run_notes = restore(
+            found, callbacks=callbacks, env_factory=env_factory, overrides=overrides, config=config, **values
+        )
         try:
-            run.resume_notes = notes
-            run.archive.reopen(run, folder, checkpoint)
-        except OSError as error:
-            raise UserError(f"cannot write to {str(folder.path)!r}: {error.strerror or error}") from error
-        return run_training(run)
-    finally:
-        run.close()
+            then, now = read_meta(found)["config"]["output_dir"], run.config.run.output_dir
+            if then != now:
+                raise _cannot_change("output_dir", then, now)
+            if run.finished and run.due is None:
+                reason = run.stop_reason or "completed"
+                raise UserError(
+                    f"{str(folder.path)!r}: this run has ended at step {run.steps} ({reason}); to continue, give a "
+                    "larger total_timesteps, or another early_stopping if that ended it"
+                )
+            run.resume_notes = run_notes
+            warnings = run.archive.reopen(run, folder, found, lock)
+            for note in run.resume_notes:
+                level = logging.WARNING if note in warnings else logging.INFO
+                _LOG.log(level, f"resumed at step {run.steps:,}: {note}")
+            return run_training(run)
+        finally:
+            run.close()
+
+
+def _run_of(path: str | Path, which: str) -> tuple[RunFolder, str]:
+    """The run that a path means, and which of its checkpoints; raises if it is not in a run's folder."""
+    found = find_run(path)
+    if found is None:
+        read_meta(find_checkpoint(path))
+        raise UserError(f"{str(path)!r}: is not in a run's folder; load it with Agent.load and call learn")
+    return RunFolder(found[0]), found[1] or which
+
+
+@contextmanager
+def _locked(folder: RunFolder) -> Iterator[Lock]:
+    """A run that no other process trains, and in which what a crash left under a temporary name has its own again."""
+    folder.check_names()
+    if not folder.checkpoints.is_dir():
+        raise UserError(f"{str(folder.path)!r}: there is no such run or checkpoint")
+    try:
+        lock = hold(folder.path)
+    except OSError as error:
+        raise UserError(f"cannot write to {str(folder.path)!r}: {error.strerror or error}") from error
+    with lock:
+        recover(folder.checkpoints)
+        yield lock
 
 
 @dataclass(frozen=True)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from rl_training.experiment.config import Config
 from rl_training.experiment.manager import RunFolder, describe_process, run_name
-from rl_training.runtime.checkpoints.catalogue import point, pointed, prune
+from rl_training.runtime.checkpoints.catalogue import newest, point, pointed, prune, supersede, sweep_leftovers
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, write_checkpoint
 from rl_training.runtime.checkpoints.chunk_files import ARRAYS_FOLDER
-from rl_training.runtime.checkpoints.lock import hold
+from rl_training.runtime.checkpoints.drafts import create_folder, sweep_drafts
+from rl_training.runtime.checkpoints.lock import Lock, hold
 from rl_training.types import Metrics, UserError
 
 if TYPE_CHECKING:
@@ -29,73 +32,107 @@ class Archive:
         self.saved: tuple[int, str | None] | None = None
         # The length of the metrics file in bytes when the loaded checkpoint was written.
         self.known_metrics = 0
-        self._lock: IO[str] | None = None
+        self._lock: Lock | None = None
+        self._left: tuple[int, int] | None = None
 
     @property
     def metrics_length(self) -> int:
         return 0 if self.folder is None else self.folder.metrics_length()
 
     def lock(self) -> None:
-        """Keep other processes from training in the folder, until `unlock`."""
-        if self.folder is not None and self._lock is None:
-            self._lock = hold(self.folder.path)
+        """Keep other processes from training in the folder, until `unlock`; it must be as this run left it."""
+        if self.folder is None or self._lock is not None:
+            return
+        with _writing(f"to {str(self.folder.path)!r}"):
+            lock = hold(self.folder.path)
+            try:
+                self._check_unchanged(self.folder)
+            except BaseException:
+                lock.release()
+                raise
+            self._lock = lock
+
+    def _check_unchanged(self, folder: RunFolder) -> None:
+        found = newest(folder.checkpoints)
+        if _mark(found) != self._left:
+            at = "there is no checkpoint any more" if found is None else f"the newest checkpoint is {found.name}"
+            raise UserError(
+                f"{str(folder.path)!r}: another process has changed this run meanwhile, and {at}; resume it from "
+                "there, or train in another folder"
+            )
 
     def unlock(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
+        if self._lock is not None and self.folder is not None:
+            with suppress(OSError, UserError):
+                self._left = _mark(newest(self.folder.checkpoints))
+            self._lock.release()
             self._lock = None
 
     def open(self, run: Run, run_dir: str | Path | None = None) -> None:
         """Make a folder with the config of a run and its first checkpoint."""
 
-        def fill(folder: RunFolder) -> None:
+        def fill(path: Path) -> None:
+            folder = RunFolder(path)
+            folder.checkpoints.mkdir()
             folder.write_config(run.config.flat())
             folder.update_metadata(**describe_process(), result=None, stop_reason=None)
+            folder.cut_metrics(0)
             self._write(folder.checkpoints, run)
 
         settings = run.config.run
         name = run_name(settings.algo, settings.env_id, settings.seed)
-        self.folder = RunFolder.create(None if run_dir is None else Path(run_dir), settings.output_dir, name, fill)
+        given = None if run_dir is None else Path(run_dir)
+        path, self._lock = create_folder(given, settings.output_dir, name, fill)
+        self.folder = RunFolder(path)
         self.checkpoint = pointed(self.folder.checkpoints, "latest")
         for array in run.arrays().values():  # the folder got its name after they were written
             if array.written is not None and self.checkpoint is not None:
                 array.written = array.written._replace(folder=self.checkpoint / ARRAYS_FOLDER)
-        self.lock()
 
-    def reopen(self, run: Run, folder: RunFolder, checkpoint: Path) -> None:
-        """Continue in the folder of the loaded checkpoint; what was logged after it will be logged again."""
-        self.folder = folder
-        self.lock()
-        folder.note_resumption(run.steps, run.resume_notes)
-        folder.write_config(run.config.flat())
-        folder.cut_metrics(self.known_metrics)
-        best = folder.checkpoints / f"step_{self.best_step}"
-        if best.is_dir():
-            point(folder.checkpoints, "best", best)
-        else:  # it names a later checkpoint, which will be overwritten
-            (folder.checkpoints / "best").unlink(missing_ok=True)
-        point(folder.checkpoints, "latest", checkpoint)
+    def reopen(self, run: Run, folder: RunFolder, checkpoint: Path, lock: Lock) -> list[str]:
+        """Continue in a folder that is locked, from a checkpoint in it; returns what was found and done, in words.
+
+        What was logged after the checkpoint will be logged again; newer checkpoints are moved aside.
+        """
+        self.folder, self._lock = folder, lock
+        with _writing(f"to {str(folder.path)!r}"):
+            moved = supersede(folder.checkpoints, checkpoint, folder.metrics_file)
+            words = [lock.inherited] if lock.inherited else []
+            if moved is not None:
+                place = moved.folder.relative_to(folder.path)
+                words.append(f"{', '.join(moved.names)}: newer than this, and moved to {place} with their metrics")
+            words += filter(None, [folder.cut_metrics(self.known_metrics), _damage(folder)])
+            best = folder.checkpoints / f"step_{self.best_step}"
+            if best.is_dir():
+                point(folder.checkpoints, "best", best)
+            else:
+                (folder.checkpoints / "best").unlink(missing_ok=True)
+            point(folder.checkpoints, "latest", checkpoint)
+            folder.write_config(run.config.flat())
+            run.resume_notes += words
+            folder.note_resumption(run.steps, run.resume_notes)
+            sweep_leftovers(folder.checkpoints)
+            folder.sweep_leftovers()
+            sweep_drafts(folder.path.parent)
+        return words
 
     def write_config(self, config: Config) -> None:
         """Replace the config in the folder."""
         if self.folder is not None:
-            try:
+            with _writing(f"to {str(self.folder.path)!r}"):
                 self.folder.write_config(config.flat())
-            except OSError as error:
-                raise UserError(f"cannot write to {str(self.folder.path)!r}: {error.strerror or error}") from error
 
     def append(self, row: Metrics) -> None:
         """Write a row of metrics."""
         if self.folder is not None:
-            try:
+            with _writing(f"to {str(self.folder.metrics_file)!r}"):
                 self.folder.append_metrics(row)
-            except OSError as error:
-                file = str(self.folder.metrics_file)
-                raise UserError(f"cannot write to {file!r}: {error.strerror or error}") from error
 
     def save(self, run: Run) -> Path | None:
         """Write a checkpoint, if there is a folder for it."""
         if self.folder is not None:
+            if self._lock is not None:
+                self._lock.renew()
             self.checkpoint = self._write(self.folder.checkpoints, run)
             return self.checkpoint
         return None
@@ -107,17 +144,40 @@ class Archive:
 
     def _write(self, folder: Path, run: Run) -> Path:
         path = folder / f"step_{run.steps}"
-        try:
+        with _writing(f"the checkpoint {str(path)!r}"):
             write_checkpoint(path, _finite(run.snapshot(), run))
             best = folder / f"step_{self.best_step}"
             if best.is_dir() and best != pointed(folder, "best"):
                 point(folder, "best", best)
             point(folder, "latest", path)  # last, so that a resume from it also finds the best one named
-            prune(folder, run.config.run.keep_checkpoints, run.steps)
-        except OSError as error:
-            raise UserError(f"cannot write the checkpoint {str(path)!r}: {error.strerror or error}") from error
+            prune(folder, run.config.run.keep_checkpoints)
         self.saved = run.steps, run.due
         return path
+
+
+@contextmanager
+def _writing(what: str) -> Iterator[None]:
+    """Turn an error of the disk into one message."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write {what}: {error.strerror or error}") from error
+
+
+def _mark(checkpoint: Path | None) -> tuple[int, int] | None:
+    """What tells a checkpoint from any other that may take its place."""
+    if checkpoint is None or not checkpoint.is_dir():
+        return None
+    status = checkpoint.stat()
+    return status.st_ino, status.st_mtime_ns
+
+
+def _damage(folder: RunFolder) -> str | None:
+    try:
+        folder.metadata()
+    except ValueError as problem:
+        return f"{problem}: it is written anew"
+    return None
 
 
 def _finite(checkpoint: Checkpoint, run: Run) -> Checkpoint:

@@ -1,84 +1,153 @@
-"""The checkpoints of a run: found by name, pointed at by `latest` and `best`, pruned."""
+"""The checkpoints of a run: found by name, pointed at by `latest` and `best`, moved aside, pruned."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
-from rl_training.runtime.checkpoints.chunk_files import sync
+from rl_training.data.disk import own_name, read_own, remove_tree, sync, write_atomically
 from rl_training.types import UserError
 
-_STEP = re.compile(r"step_(\d+)$")
+_LOG = logging.getLogger("rl_training")
+_STEP = re.compile(r"step_(0|[1-9][0-9]*)")
+_SUPERSEDED = re.compile(r"\.superseded-([0-9]+)")
+# What a process that died leaves in a folder of checkpoints.
+_LEFTOVERS = re.compile(r"\.(draft-.*|replaced-.*|dropped-.*|(latest|best)\.[0-9]+)")
+_LONGEST_NAME = 100
 
 
-def _recover(folder: Path) -> None:
-    """Rename back what a crash in `_move` left under a temporary name."""
+def recover(folder: Path) -> None:
+    """Rename back what a crash left under a temporary name; only the process that has locked the run may do so."""
     for replaced in folder.glob(".replaced-*"):
         path = folder / replaced.name.removeprefix(".replaced-")
         if not path.exists():
             os.rename(replaced, path)
 
 
+def _placed(path: Path) -> Path:
+    """The path of a checkpoint, or where a crash left it while it was being replaced."""
+    replaced = path.parent / f".replaced-{path.name}"
+    return replaced if not path.exists() and replaced.is_dir() else path
+
+
 def point(folder: Path, name: str, path: Path) -> None:
     """Write a checkpoint's name into the one-line file `name` (`latest` or `best`)."""
-    draft = folder / f".{name}.{os.getpid()}"
-    draft.write_text(path.name + "\n")
-    sync(draft)
-    os.replace(draft, folder / name)
+    write_atomically(folder / name, path.name + "\n")
 
 
 def pointed(folder: Path, name: str) -> Path | None:
     """The checkpoint that `latest` or `best` names, if it exists."""
-    file = folder / name
-    path = folder / file.read_text().strip() if file.is_file() else None
+    if not own_name(folder / name).exists():
+        return None
+    words = read_own(folder / name, _LONGEST_NAME).decode("ascii", "replace").strip()
+    path = own_name(_placed(folder / words), folder=True) if _STEP.fullmatch(words) else None
     return path if path is not None and (path / "meta.json").is_file() else None
 
 
 def _by_step(folder: Path) -> list[tuple[int, Path]]:
     """The checkpoints of a folder, newest first."""
-    found = [(int(match[1]), path) for path in folder.iterdir() if (match := _STEP.match(path.name))]
-    return sorted(found, reverse=True)
+    names = {path.name.removeprefix(".replaced-") for path in folder.iterdir()}
+    found = [(int(match[1]), _placed(folder / name)) for name in names if (match := _STEP.fullmatch(name))]
+    return [(step, own_name(path, folder=True)) for step, path in sorted(found, reverse=True)]
 
 
-def prune(folder: Path, keep: int, newest: int) -> None:
+def newest(folder: Path) -> Path | None:
+    """The complete checkpoint of the latest step, whether or not `latest` names it already."""
+    return next((path for _, path in _by_step(folder) if (path / "meta.json").is_file()), None)
+
+
+class Superseded(NamedTuple):
+    """The checkpoints that were moved aside, and the folder that they are in now."""
+
+    folder: Path
+    names: list[str]
+
+
+def supersede(folder: Path, chosen: Path, metrics: Path) -> Superseded | None:
+    """Move what is newer than the chosen checkpoint aside, with a copy of the metrics; None if nothing is newer.
+
+    The newest goes first, so that a crash in between leaves a run that never got further.
+    """
+    steps = {path: step for step, path in _by_step(folder)}
+    newer = [path for path, step in steps.items() if step > steps[chosen]]
+    if not newer:
+        return None
+    branch = folder / f".superseded-{1 + max(_branches(folder), default=0)}"
+    branch.mkdir()
+    if metrics.exists():
+        write_atomically(branch / metrics.name, read_own(metrics))
+    if pointed(folder, "best") in newer:
+        os.rename(folder / "best", branch / "best")
+    for path in newer:
+        os.rename(path, branch / path.name)
+    sync(branch)
+    sync(folder)
+    return Superseded(branch, [path.name for path in newer])
+
+
+def _branches(folder: Path) -> dict[int, Path]:
+    """What was moved aside, by number."""
+    return {int(match[1]): path for path in folder.iterdir() if (match := _SUPERSEDED.fullmatch(path.name))}
+
+
+def prune(folder: Path, keep: int) -> None:
     """Remove all but the newest `keep` checkpoints and the best one, and the leftovers of crashes.
 
-    Checkpoints after step `newest` are removed too: the run has since been resumed from an older one.
+    Of the folders with superseded checkpoints, the newest `keep` stay too.
     """
-    found = _by_step(folder)
-    abandoned = [path for step, path in found if step > newest]
     best = pointed(folder, "best")
-    if best in abandoned:
-        (folder / "best").unlink()
-    older = [path for step, path in found if step <= newest][keep:]
-    for path in (*abandoned, *(path for path in older if path != best)):
-        shutil.rmtree(path, ignore_errors=True)
-    for leftover in (*folder.glob(".draft-*"), *folder.glob(".replaced-*")):
-        shutil.rmtree(leftover, ignore_errors=True)
+    older = [path for _, path in _by_step(folder)[keep:] if path != best]
+    for path in (*older, *(path for _, path in sorted(_branches(folder).items(), reverse=True)[keep:])):
+        remove_tree(path)
+    sweep_leftovers(folder)
+
+
+def sweep_leftovers(folder: Path) -> None:
+    """Remove what dead processes left; only the process that has locked the run may do so."""
+    for path in folder.iterdir():
+        if _LEFTOVERS.fullmatch(path.name):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def find_run(path: str | Path) -> tuple[Path, str | None] | None:
+    """The folder of the run that a path means, and the checkpoint in it if the path names one; None if it is no run."""
+    path = Path(path)
+    if path.parent.name == "checkpoints" and _STEP.fullmatch(path.name):
+        return path.parent.parent, path.name
+    if path.name == "checkpoints":
+        return path.parent, None
+    return (path, None) if os.path.lexists(path / "checkpoints") else None
 
 
 def find_checkpoint(path: str | Path, which: str = "latest") -> Path:
     """The checkpoint that a path means: itself, or the latest (or best, or `step_N`) of a run's folder."""
-    path = Path(path)
-    if path.parent.is_dir() and not path.exists():
-        _recover(path.parent)
+    path = _placed(Path(path))
+    if path.parent.name == "checkpoints":
+        own_name(path, folder=True)
     if (path / "meta.json").is_file():
         return path
-    folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
+    inner = own_name(path / "checkpoints", folder=True)
+    folder = inner if inner.is_dir() else path
     if not folder.is_dir():
         raise UserError(f"{str(path)!r}: there is no such run or checkpoint")
-    if folder.name == "checkpoints":
-        _recover(folder)
     if which not in ("latest", "best"):
-        if not (folder / which / "meta.json").is_file():
+        named = _placed(folder / which)
+        if not _STEP.fullmatch(which) or not (own_name(named, folder=True) / "meta.json").is_file():
             known = ", ".join(["latest", "best", *(found.name for _, found in _by_step(folder))])
             raise UserError(f"{str(path)!r}: has no checkpoint {which!r}; it has {known}")
-        return folder / which
+        return named
     found = pointed(folder, which)
     if found is None and which == "latest":
-        found = next((path for _, path in _by_step(folder) if (path / "meta.json").is_file()), None)
+        found = newest(folder)
+        if found is not None and (folder / "latest").exists():
+            _LOG.warning(f"{str(folder / 'latest')!r}: names no checkpoint of the run; taking the newest, {found.name}")
     if found is None:
         raise UserError(f"{str(path)!r}: holds no {which} checkpoint of rl_training")
     return found

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Policy
 from rl_training.data.checked_files import Entry, check_names, damaged, entry_of, read, refuse_link, seal, unseal
+from rl_training.data.disk import sync
 from rl_training.runtime.checkpoints.chunk_files import (
     ARRAYS_FOLDER,
     Chunks,
     describe_arrays,
     entries_of,
     read_arrays,
-    sync,
     write_arrays,
     write_file,
 )
@@ -63,7 +63,6 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
         write_file(draft / _META, seal({"format": FORMAT_VERSION} | checkpoint.meta | arrays, files))
         sync(draft)
         _move(draft, path)
-        sync(path.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     for name, where in written.items():
@@ -85,13 +84,12 @@ def _contents(checkpoint: Checkpoint) -> dict[str, bytes]:
 
 
 def _move(draft: Path, path: Path) -> None:
-    if not path.exists():
-        os.rename(draft, path)
-        return
     replaced = path.with_name(f".replaced-{path.name}")
-    shutil.rmtree(replaced, ignore_errors=True)
-    os.rename(path, replaced)  # a crash between these two lines is repaired by `_recover`
+    if path.exists():
+        shutil.rmtree(replaced, ignore_errors=True)
+        os.rename(path, replaced)  # a crash between this rename and the next is repaired by `recover`
     os.rename(draft, path)
+    sync(path.parent)  # before anything of the old one is removed
     shutil.rmtree(replaced, ignore_errors=True)
 
 

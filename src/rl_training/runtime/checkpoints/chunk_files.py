@@ -13,6 +13,7 @@ import torch
 
 from rl_training.data.checked_files import Entry, check, checksum, damaged, regular_file
 from rl_training.data.chunks import ChunkedArray, ChunkFile, FileStamp, Part, Written
+from rl_training.data.disk import sync
 from rl_training.types import Array, UserError
 
 ARRAYS_FOLDER = "replay"
@@ -155,15 +156,6 @@ def write_file(file: Path, content: bytes | memoryview) -> FileStamp:
         stream.flush()
         os.fsync(stream.fileno())
         return _stamp(os.fstat(stream.fileno()))
-
-
-def sync(path: Path) -> None:
-    """Flush a file, or the names in a folder, to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _stamp(status: os.stat_result) -> FileStamp:
