@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from rl_training.data.disk import own_name, read_own
 from rl_training.experiment.registry import REGISTRY, suggest
 from rl_training.ops.statistics import bootstrap_interval, mean
 from rl_training.runtime.extras import import_extra
@@ -83,7 +85,7 @@ def plot_runs(paths: Iterable[str | Path], *, metrics: Sequence[str] = (), outpu
     """
     import_extra("matplotlib", "plot", asked_by="plot")
     folders = find_runs(paths)
-    target = picture_file(output or (folders[0] if len(folders) == 1 else Path()) / "plot.png")
+    target = picture_file(output or own_name((folders[0] if len(folders) == 1 else Path()) / "plot.png"))
     runs, notes = _without_repetitions([read_run(folder) for folder in folders])
     groups = group_runs(runs)
     drawn = _known_metrics(metrics, runs)
@@ -101,7 +103,7 @@ def picture_file(path: str | Path) -> Path:
 
 def beside(checkpoint: Path, name: str) -> Path:
     """Where a picture of a checkpoint is written: into its run, or the current folder if it is in no run."""
-    return (checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else Path()) / name
+    return own_name((checkpoint.parent.parent if checkpoint.parent.name == "checkpoints" else Path()) / name)
 
 
 def write_picture(figure: Any, file: Path) -> None:
@@ -131,21 +133,52 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "config.yaml").is_file() and not path.name.startswith(".")
+    return os.path.lexists(path / "config.yaml") and not path.name.startswith(".")
 
 
 def read_run(path: Path) -> LoggedRun:
     """A run's config and metrics; an incomplete last line, left by a crash, is skipped."""
-    try:
-        config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
-        text = (path / "metrics.jsonl").read_text(encoding="utf-8") if (path / "metrics.jsonl").is_file() else ""
-        complete = text[: text.rfind("\n") + 1].splitlines()
-        rows = [json.loads(line) for line in complete]
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{str(path)!r}: its config.yaml or metrics.jsonl cannot be read ({error})") from error
+    config, rows = _read_config(path / "config.yaml"), _read_rows(path / "metrics.jsonl")
     if not rows:
         raise UserError(f"{str(path)!r}: has no metrics yet")
     return LoggedRun(path, config, rows)
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    try:
+        text = read_own(file).decode()
+        config = yaml.safe_load(text)
+        # With aliases, a short file could describe something endless.
+        plain = not any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text))
+    except UserError:
+        raise
+    except Exception as error:  # whatever YAML's constructors raise
+        raise _unreadable(file, error) from error
+    if not plain or not isinstance(config, dict) or not all(isinstance(key, str) for key in config):
+        raise _unreadable(file, "it is not a mapping of settings")
+    return config
+
+
+def _read_rows(file: Path) -> list[dict[str, float]]:
+    try:
+        text = read_own(file).decode() if os.path.lexists(file) else ""
+    except (OSError, ValueError) as error:
+        raise _unreadable(file, error) from error
+    rows = []
+    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
+        try:
+            row = json.loads(line)
+            if not all(type(value) in (int, float) for value in row.values()) or not math.isfinite(row["step"]):
+                raise ValueError("it must hold numbers, and a step")
+            rows.append({name: float(value) for name, value in row.items()})
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise _unreadable(file, f"line {number}: {error}") from error
+    return rows
+
+
+def _unreadable(file: Path, reason: Any) -> UserError:
+    words = " ".join(str(reason).split()) or type(reason).__name__
+    return UserError(f"{str(file)!r}: cannot be read ({words[:120]})")
 
 
 def _identity(run: LoggedRun) -> str:
