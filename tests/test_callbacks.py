@@ -114,7 +114,7 @@ class Order(Recording):
 
     def on_step(self, run: Any, metrics: dict[str, float]) -> None:
         judged = run.evaluated_now
-        logged = (run.folder.path / "metrics.jsonl").exists()
+        logged = (run.folder.path / "metrics.jsonl").stat().st_size > 0
         saved = (run.folder.checkpoints / f"step_{run.steps}").exists()
         self.seen.append((judged, run.should_stop, logged, saved))
 

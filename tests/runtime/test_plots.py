@@ -223,7 +223,7 @@ def test_mistakes_are_one_message(tmp_path: Path) -> None:
         plot_runs([run], output=tmp_path / "nowhere" / "x.png")
     with pytest.raises(UserError, match="has no metrics yet"):
         plot_runs([write_run(tmp_path / "new", {})])
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl.: is missing, damaged or foreign"):
         plot_runs([write_run(tmp_path / "damaged", {1: 1.0}, tail="no json\n")])
     with pytest.raises(UserError, match="no returns yet"):
         plot_runs([write_run(tmp_path / "young", {1: 1.0}, metric="policy_loss")])

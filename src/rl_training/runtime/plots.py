@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from rl_training.data.checked_files import damaged
 from rl_training.data.disk import own_name, read_own
 from rl_training.experiment.registry import REGISTRY, suggest
 from rl_training.ops.statistics import bootstrap_interval, mean
@@ -153,9 +154,9 @@ def _read_config(file: Path) -> dict[str, Any]:
     except UserError:
         raise
     except Exception as error:  # whatever YAML's constructors raise
-        raise _unreadable(file, error) from error
+        raise damaged(file, str(error) or repr(error)) from error
     if not plain or not isinstance(config, dict) or not all(isinstance(key, str) for key in config):
-        raise _unreadable(file, "it is not a mapping of settings")
+        raise damaged(file, "it is not a mapping of settings")
     return config
 
 
@@ -163,7 +164,7 @@ def _read_rows(file: Path) -> list[dict[str, float]]:
     try:
         text = read_own(file).decode() if os.path.lexists(file) else ""
     except (OSError, ValueError) as error:
-        raise _unreadable(file, error) from error
+        raise damaged(file, str(error) or repr(error)) from error
     rows = []
     for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
         try:
@@ -172,13 +173,8 @@ def _read_rows(file: Path) -> list[dict[str, float]]:
                 raise ValueError("it must hold numbers, and a step")
             rows.append({name: float(value) for name, value in row.items()})
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise _unreadable(file, f"line {number}: {error}") from error
+            raise damaged(file, f"line {number}: {error}") from error
     return rows
-
-
-def _unreadable(file: Path, reason: Any) -> UserError:
-    words = " ".join(str(reason).split()) or type(reason).__name__
-    return UserError(f"{str(file)!r}: cannot be read ({words[:120]})")
 
 
 def _identity(run: LoggedRun) -> str:

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from rl_training.data.disk import own_name, read_own, remove_tree, sync, write_atomically
+from rl_training.data.disk import make_folders, own_name, read_own, remove_tree, sync, write_atomically
 from rl_training.types import UserError
 
 _LOG = logging.getLogger("rl_training")
@@ -77,7 +77,7 @@ def supersede(folder: Path, chosen: Path, metrics: Path) -> Superseded | None:
     if not newer:
         return None
     branch = folder / f".superseded-{1 + max(_branches(folder), default=0)}"
-    branch.mkdir()
+    make_folders(branch)
     if metrics.exists():
         write_atomically(branch / metrics.name, read_own(metrics))
     if pointed(folder, "best") in newer:
