@@ -430,14 +430,18 @@ def test_a_callback_that_comes_or_goes_takes_no_others_memory(tmp_path: Path) ->
 
 
 def test_callbacks_are_given_by_reference_too(tmp_path: Path) -> None:
-    config = STEADY | {"callbacks": ["test_callbacks:Counts", "test_callbacks:stops_soon"]}
+    config = STEADY | {"callbacks": ["test_callbacks:Counts", "test_callbacks:StopsSoon", "test_callbacks:STOPS_LATER"]}
     result = train(config, run_dir=tmp_path / "run")
     assert result.stop_reason == "soon"
     assert latest(tmp_path / "run").state["callbacks"]["Counts.0"]["seen"] == 2
 
 
-def stops_soon() -> Callback:
-    return StopsAt(48, "soon")
+class StopsSoon(StopsAt):
+    def __init__(self) -> None:
+        super().__init__(48, "soon")
+
+
+STOPS_LATER = StopsAt(72, "later")
 
 
 def test_metrics_that_callbacks_see_hold_the_coefficients(tmp_path: Path) -> None:

@@ -201,6 +201,7 @@ RANKS = {
     "runtime": 5,
     "api": 6,
     "testing": 7,
+    "cli_options": 6,
     "cli_dataset": 7,
     "cli_plot": 7,
     "cli": 8,

@@ -12,6 +12,7 @@ import click
 
 from rl_training import __version__
 from rl_training.cli_dataset import dataset
+from rl_training.cli_options import trust_option
 from rl_training.cli_plot import plot
 from rl_training.types import UserError
 
@@ -47,15 +48,16 @@ def cli() -> None:
 @click.argument("overrides", nargs=-1)
 @click.option("--seeds", help="Train on each of these seeds, one after the other, for example 101,102,103.")
 @click.option("--quiet", is_flag=True, help="Show nothing but the result.")
-def train(target: str, overrides: tuple[str, ...], seeds: str | None, quiet: bool) -> None:
+@trust_option
+def train(target: str, overrides: tuple[str, ...], seeds: str | None, quiet: bool, trust: bool) -> None:
     """Train a preset, a YAML file or an algorithm, with key=value OVERRIDES."""
     from rl_training.experiment.config import load_config
     from rl_training.runtime import train as driver
 
-    config = load_config(target, overrides)
+    config = load_config(target, overrides, trust=trust)
     if seeds is None:
         with _watching(quiet) as callbacks:
-            _report(driver.train(config, callbacks=callbacks))
+            _report(driver.train(config, callbacks=callbacks, trust=trust))
         return
     from rl_training.runtime.seeds import SeedsInterrupted, train_seeds
 
@@ -63,7 +65,8 @@ def train(target: str, overrides: tuple[str, ...], seeds: str | None, quiet: boo
         raise UserError(f"seed and --seeds={seeds}: give one of them")
     try:
         with _watching(quiet) as callbacks:
-            _report_seeds(train_seeds(config, _whole_numbers(seeds), callbacks=callbacks, report=_report_seed))
+            options: dict[str, Any] = {"callbacks": callbacks, "report": _report_seed, "trust": trust}
+            _report_seeds(train_seeds(config, _whole_numbers(seeds), **options))
     except SeedsInterrupted as stop:
         _report_seeds(stop.outcome)
         raise
@@ -74,12 +77,13 @@ def train(target: str, overrides: tuple[str, ...], seeds: str | None, quiet: boo
 @click.argument("overrides", nargs=-1)
 @click.option("--checkpoint", "which", default="latest", help="latest, best or step_N.", show_default=True)
 @click.option("--quiet", is_flag=True, help="Show nothing but the result.")
-def resume(run: str, overrides: tuple[str, ...], which: str, quiet: bool) -> None:
+@trust_option
+def resume(run: str, overrides: tuple[str, ...], which: str, quiet: bool, trust: bool) -> None:
     """Resume RUN (its folder, or a checkpoint in it) exactly where it stopped."""
     from rl_training.runtime.workflows import resume_training
 
     with _watching(quiet) as callbacks:
-        _report(resume_training(run, which=which, overrides=overrides, callbacks=callbacks))
+        _report(resume_training(run, which=which, overrides=overrides, callbacks=callbacks, trust=trust))
 
 
 @cli.command("eval")
@@ -95,8 +99,15 @@ def resume(run: str, overrides: tuple[str, ...], which: str, quiet: bool) -> Non
 @click.option("--opponent", help="In a game for two players: random, perfect, or a run or checkpoint.")
 @click.option("--openings", type=click.IntRange(0), default=0, help="Random moves before such a game.")
 @click.option("--device", default="auto", show_default=True)
+@trust_option
 def evaluate(
-    run: str, episodes: int, stochastic: bool | None, opponent: str | None, openings: int, **options: Any
+    run: str,
+    episodes: int,
+    stochastic: bool | None,
+    opponent: str | None,
+    openings: int,
+    trust: bool,
+    **options: Any,
 ) -> None:
     """Evaluate the policy of RUN (a run's folder or a checkpoint).
 
@@ -104,7 +115,7 @@ def evaluate(
     """
     from rl_training.runtime.workflows import judge_checkpoint, opposition
 
-    asked = opposition(opponent, openings)
+    asked = opposition(opponent, openings, trust=trust)
     deterministic = None if stochastic is None else not stochastic
     judged = judge_checkpoint(run, num_episodes=episodes, deterministic=deterministic, asked=asked, **options)
     metrics, match = judged.evaluation.metrics(), judged.evaluation.match
@@ -131,11 +142,12 @@ def evaluate(
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of what the game and the policy draw.")
 @click.option("--checkpoint", "which", default="latest", help="latest, best or step_N.", show_default=True)
 @click.option("--device", default="auto", show_default=True)
-def play(run: str, side: str, seed: int, which: str, device: str) -> None:
+@trust_option
+def play(run: str, side: str, seed: int, **options: Any) -> None:
     """Play a game for two players against the policy of RUN, in the terminal."""
     from rl_training.runtime.play import Table, open_game
 
-    game, policy = open_game(run, which=which, device=device)
+    game, policy = open_game(run, **options)
     Table(game, policy, ask=_ask, say=click.echo, seed=seed).play(side)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rl_training.cli_options import trust_option
 from rl_training.types import UserError
 
 if TYPE_CHECKING:
@@ -87,8 +88,8 @@ def convert(
     settings = _settings(env_id, env_kwargs)
     time_limit = None if settings is None else look_at(settings)[1]
     found = open_dataset(name, done_means=done_means, time_limit=time_limit)
-    if settings is None and found.source.get("env_id") is not None:
-        settings = EnvSettings.named_in(found.source)
+    if settings is None and not output.endswith(".npz"):
+        settings = EnvSettings.of_file(found)
     _save(found, output, settings, action_units=action_units)
 
 
@@ -110,6 +111,7 @@ def convert(
 @click.option("--deterministic", is_flag=True, help="Use the policies' greedy actions, without exploration.")
 @click.option("--ref-min", type=float, help="The return that scores 0, for example of random actions.")
 @click.option("--ref-max", type=float, help="The return that scores 100, for example of an expert.")
+@trust_option
 def collect(
     output: str,
     env_id: str | None,
@@ -118,7 +120,7 @@ def collect(
     at_random: bool,
     ref_min: float | None,
     ref_max: float | None,
-    **amount: Any,
+    **options: Any,
 ) -> None:
     """Run policies and write their transitions to OUTPUT; several policies share the steps, or the episodes."""
     from rl_training.runtime import datasets
@@ -127,7 +129,7 @@ def collect(
     sources = [_behaviour(text) for text in runs] + ([datasets.Behaviour()] if at_random else [])
     arguments = _arguments(env_kwargs) if env_kwargs else None
     made = datasets.collect(
-        env_id, sources, env_kwargs=arguments, ref_min_score=ref_min, ref_max_score=ref_max, **amount
+        env_id, sources, env_kwargs=arguments, ref_min_score=ref_min, ref_max_score=ref_max, **options
     )
     _save(made, output, datasets.EnvSettings.named_in(made.source))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from rl_training.cli_options import trust_option
 from rl_training.types import UserError
 
 # The pictures of one run that an option is for.
@@ -13,6 +14,7 @@ _PICTURES_WITH = {
     "seed": ("search", "imagination"),
     "step": ("search", "imagination"),
     "which": ("search", "imagination"),
+    "trust": ("search", "imagination"),
     "simulations": ("search",),
     "horizon": ("imagination",),
 }
@@ -29,20 +31,21 @@ _PICTURES_WITH = {
 @click.option("--simulations", type=click.IntRange(1), help="Simulations of the search.  [default: those of the run]")
 @click.option("--horizon", type=click.IntRange(1), help="Steps that are imagined.  [default: those of the run]")
 @click.option("--checkpoint", "which", help="latest, best or step_N.  [default: latest]")
+@trust_option
 def plot(
     runs: tuple[str, ...],
     metrics: tuple[str, ...],
     output: str | None,
     search: bool,
     imagination: bool,
-    **options: int | str | None,
+    **options: int | str | bool | None,
 ) -> None:
     """Draw the learning curves of RUNS (or folders of runs); seeds of one config become a mean and a band.
 
     With --search, draw what a planning algorithm thinks at one state of an evaluation episode. With --imagination, draw
     such an episode as a world model imagines it, beside what really happened.
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
     if search and imagination:
         raise UserError("--search, --imagination: are two pictures; ask for one of them")
     flag = "search" if search else "imagination" if imagination else None

@@ -223,7 +223,7 @@ def test_policies_explore_as_they_did_at_their_step(dqn: Path, tmp_path: Path) -
     assert explores(dqn / "checkpoints" / "step_0"), "its epsilon was 1 in the beginning"
     assert not explores(dqn), "and 0 in the end"
     longer = shutil.copytree(dqn, tmp_path / "longer")
-    resume_training(longer, total_timesteps=300)
+    resume_training(longer, total_timesteps=300, trust=True)
     assert not explores(longer / "checkpoints" / "step_192"), "a run that goes on keeps the end of its schedule"
 
 
@@ -276,7 +276,7 @@ class Always(UniformPolicy):
 def mixture(monkeypatch: pytest.MonkeyPatch, dqn: Path) -> list[Behaviour]:
     """Two behaviours, 3 to 1: that of the run takes the first choice, the other one the second."""
     monkeypatch.setattr(
-        datasets, "_load_policy", lambda run, checkpoint, seed: Always(read_info(checkpoint.meta["spaces"]), 0)
+        datasets, "_load_policy", lambda saved, seed: Always(read_info(saved.checkpoint.meta["spaces"]), 0)
     )
     monkeypatch.setattr(datasets, "_uniform", lambda info, space, seed: Always(info, 1))
     return [Behaviour(dqn, 3.0), RANDOM]

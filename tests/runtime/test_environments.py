@@ -385,6 +385,7 @@ def test_a_vector_environment_of_ones_own_must_be_one(tmp_path: Path) -> None:
         ("test_environments:not_a_vector", "must make a gymnasium.vector.VectorEnv"),
         ("test_environments:modeless", "name its autoreset_mode"),
         ("test_environments:not_an_env", "it made a int, not a gymnasium.Env"),
+        ("test_environments:says_no_env", "makes an environment; it says that it returns int"),
         ("test_environments:WATCHED", "must name a function or class"),
     ):
         with pytest.raises(UserError, match=words):
@@ -404,8 +405,12 @@ def modeless(num_envs: int) -> Any:
     return envs
 
 
-def not_an_env() -> int:
+def not_an_env() -> Any:
     return 5
+
+
+def says_no_env() -> int:
+    raise AssertionError("nobody calls it")
 
 
 # Seeds.

@@ -170,7 +170,7 @@ def test_the_command_says_what_it_wrote(runs: Path, command: Command, tmp_path: 
     assert "imagined 3 steps from step 2 of the episode with seed 1" in said.out
     assert (tmp_path / "cartpole/imagination.png").is_file()
     assert not (tmp_path / "cartpole/imagination.gif").exists()
-    said = command("plot", "image", "--imagination", "--step", "1", "--output", "dream.svg")
+    said = command("plot", "image", "--imagination", "--step", "1", "--output", "dream.svg", "--trust")
     assert (tmp_path / "dream.svg").is_file()
     assert (tmp_path / "dream.gif").read_bytes().startswith(b"GIF8")
 

@@ -187,7 +187,7 @@ def test_a_crash_at_any_moment_of_a_save_leaves_a_checkpoint(saved_run: tuple[Ru
         seen.add(found.meta["step"])
         best = read_checkpoint(find_checkpoint(work_dir, "best"))
         assert best.meta["step"] == found.state["trainer"]["best_step"] or found.meta["step"] == old, moment
-        again, _ = restore(work_dir)
+        again, _ = restore(work_dir, trust=True)
         again.close()
         assert again.steps == found.meta["step"], moment
 
@@ -211,7 +211,7 @@ def test_a_crash_while_a_checkpoint_replaces_another_of_its_step(saved_run: tupl
     def check(moment: str) -> None:
         assert read_checkpoint(find_checkpoint(work_dir)).meta["step"] == run.steps, moment
         assert read_checkpoint(find_checkpoint(work_dir / "checkpoints" / f"step_{run.steps}")), moment
-        again, _ = restore(work_dir)
+        again, _ = restore(work_dir, trust=True)
         # And the next save tidies up.
         again.archive.folder = RunFolder(work_dir)
         again.save()
@@ -269,7 +269,7 @@ def test_a_crash_while_resuming_leaves_the_run_as_it_was(tmp_path: Path) -> None
     config = tiny(env_id="run_helpers:limited_walk", checkpoint_interval=96)
     with pytest.raises(run_helpers.Pulled):
         train(config, run_dir=tmp_path / "template", callbacks=[run_helpers.PullPlug(150)])
-    resume_training(shutil.copytree(tmp_path / "template", tmp_path / "whole"))
+    resume_training(shutil.copytree(tmp_path / "template", tmp_path / "whole"), trust=True)
     work_dir = tmp_path / "work"
 
     class DiesAtOnce(run_helpers.Callback):
@@ -282,10 +282,10 @@ def test_a_crash_while_resuming_leaves_the_run_as_it_was(tmp_path: Path) -> None
 
     def work() -> None:
         with suppress(Crash):
-            resume_training(work_dir, callbacks=[DiesAtOnce()])
+            resume_training(work_dir, callbacks=[DiesAtOnce()], trust=True)
 
     def check(moment: str) -> None:
-        resume_training(work_dir)
+        resume_training(work_dir, trust=True)
         assert run_differences(tmp_path / "whole", work_dir) == [], moment
 
     rows = len(metrics_rows(tmp_path / "template"))

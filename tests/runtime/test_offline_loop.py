@@ -436,7 +436,11 @@ def test_a_function_makes_a_dataset_or_the_arrays_of_one(make: str) -> None:
         ("bc", {"dataset": None}, "dataset: is missing; give a file"),
         ("iql", {"dataset": "no/such/file.npz"}, r"no/such/file\.npz"),
         ("iql", {"dataset": "test_offline_loop:nothing"}, "test_offline_loop:nothing"),
-        ("iql", {"dataset": "test_offline_loop:TINY_DATA"}, "is called with .SpaceInfo.: it is not a function"),
+        (
+            "iql",
+            {"dataset": "test_offline_loop:TINY_DATA"},
+            "must name a function or class that makes a dataset; it is a dict",
+        ),
         ("iql", {"dataset": "test_offline_loop:no_arguments"}, "is called with .SpaceInfo."),
         ("iql", {"dataset": "test_offline_loop:not_a_dataset"}, "it made a int, not an OfflineDataset"),
         ("iql", {"done_means": None}, "done_means"),

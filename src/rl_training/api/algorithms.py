@@ -14,7 +14,6 @@ from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.arguments import callback_list, whole_number
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoints.checkpoint import write_checkpoint
 from rl_training.runtime.envs.given import Env, parse_env
 from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.evaluate import Evaluation
@@ -145,6 +144,7 @@ class Agent:
         env: Env | None = None,
         opponent: str | Path | None = None,
         openings: int = 0,
+        trust: bool = False,
     ) -> Evaluation:
         """Play episodes on seeds that are the same in every evaluation, with greedy actions.
 
@@ -154,8 +154,9 @@ class Agent:
 
         In a game for two players the policy changes sides with every game. `opponent` is `random`, `perfect`, or a run
         or checkpoint, instead of the `eval_opponent` of the run; `openings` is how many random moves games begin with.
+        `trust` lets in the code that the opponent's checkpoint names, if you did not train it yourself.
         """
-        asked = opposition(opponent, openings)
+        asked = opposition(opponent, openings, trust=trust)
         return self._run.evaluate(num_episodes, deterministic=deterministic, env=env, asked=asked)
 
     def save(self, path: str | Path) -> Path:
@@ -164,17 +165,20 @@ class Agent:
         if path.exists() and not (path / "meta.json").is_file():
             raise UserError(f"path={str(path)!r}: exists and is not a checkpoint; choose another")
         try:
-            return write_checkpoint(path, self._run.snapshot())
+            return self._run.archive.export(path, self._run)
         except OSError as error:
             raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
 
     @classmethod
-    def load(cls: type[A], path: str | Path, env: Env | None = None, **settings: Any) -> A:
-        """Load the agent saved at a path, or the latest of a run's folder; it can predict and continue training."""
+    def load(cls: type[A], path: str | Path, env: Env | None = None, *, trust: bool = False, **settings: Any) -> A:
+        """Load the agent saved at a path, or the latest of a run's folder; it can predict and continue training.
+
+        `trust` lets in the code that it names, if you did not save it yourself; so does giving the same names again.
+        """
         factory = None if env is None else parse_env(env)[1]
         if isinstance(env, str):
             settings["env_id"] = env
-        run, _ = restore(path, env_factory=factory, **settings)
+        run, _ = restore(path, env_factory=factory, trust=trust, given=[cls.algo], **settings)
         if cls.algo and run.config.run.algo != cls.algo:
             run.close()
             raise UserError(f"{str(path)!r}: was trained by {run.config.run.algo}, not by {cls.algo}")

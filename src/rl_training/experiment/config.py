@@ -17,11 +17,13 @@ from yaml import YAMLError
 
 from rl_training.algorithms.base import AlgorithmConfig, AlgorithmSpec, ConfigPart, LoopConfig, NetworkConfig
 from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_of
+from rl_training.experiment.manager import RunFolder
 from rl_training.experiment.presets import preset_names, preset_path
 from rl_training.experiment.references import is_reference
 from rl_training.experiment.registry import REGISTRY, load_spec, suggest
 from rl_training.experiment.schedules import Control, Schedule, ScheduleError, parse_control
 from rl_training.experiment.settings import RunConfig
+from rl_training.experiment.trust import TRAINING, Gate, code_in, names_code, owner_of, run_around
 from rl_training.types import UserError
 
 
@@ -63,13 +65,51 @@ class Config:
         return load_config(self.flat(), **values)
 
 
-def load_config(target: str | Path | Mapping[str, Any], overrides: Iterable[str] = (), **values: Any) -> Config:
-    """Read a preset's name, a YAML file, an algorithm's name or a mapping, then apply `key=value` and keywords."""
-    source, base = _read_target(target)
-    layers = [base, parse_overrides(overrides), values]
+def load_config(
+    target: str | Path | Mapping[str, Any], overrides: Iterable[str] = (), *, trust: bool = False, **values: Any
+) -> Config:
+    """Read a preset's name, a YAML file, an algorithm's name or a mapping, then apply `key=value` and keywords.
+
+    Code that a file in a run's folder names must be given, noted, or trusted.
+    """
+    source, base, run = _read_target(target)
+    given = [parse_overrides(overrides), values]
+    gate = None if run is None else Gate.before(run, RunFolder(run).run_id, given, trust=trust)
+    return _load(source, [base, *given], gate)
+
+
+def saved_config(
+    checkpoint: Path,
+    meta: Mapping[str, Any],
+    overrides: Iterable[str] = (),
+    *,
+    trust: bool = False,
+    uses: Iterable[str] = TRAINING,
+    given: Iterable[str | None] = (),
+    options: Mapping[str, str] | None = None,
+    **values: Any,
+) -> Config:
+    """The config in a checkpoint's `meta`, with changes. This is the one place that reads it to resolve what it names.
+
+    Of the code that it names, what `uses` asks for must be given, noted, or trusted; the rest is never imported.
+    """
+    saved = meta["config"]
+    if not isinstance(saved, Mapping):
+        raise UserError(f"{str(checkpoint)!r}: is damaged or foreign (its config is a {type(saved).__name__})")
+    layers = [parse_overrides(overrides), values]
+    how: dict[str, Any] = {"trust": trust, "options": options}
+    gate = Gate.before(owner_of(checkpoint), meta.get("run_id"), [*layers, *given], **how)
+    return _load("config", [{str(key): value for key, value in saved.items()}, *layers], gate, uses)
+
+
+def _load(
+    source: str, layers: Sequence[Mapping[str, Any]], gate: Gate | None, uses: Iterable[str] = TRAINING
+) -> Config:
     algo = next((str(layer["algo"]) for layer in reversed(layers) if "algo" in layer), None)
     if algo is None:
         raise ConfigError(source, [f"algo: is missing; name one of {', '.join(REGISTRY)}, or module:SPEC"])
+    if gate is not None:
+        gate.admit([("algo", algo)] if names_code("algo", algo) else [])  # its SPEC is imported next
     spec = load_spec(algo)
     settings = settings_of(spec)
     problems: list[str] = []
@@ -77,7 +117,10 @@ def load_config(target: str | Path | Mapping[str, Any], overrides: Iterable[str]
     for layer in layers:
         above = _canonical(layer, settings, problems)
         merged = _merge(_without_defaults(merged, above, settings), above)
-    return _check(source, spec, settings, _with_default_schedules(merged, settings), problems)
+    config = _check(source, spec, settings, _with_default_schedules(merged, settings), problems)
+    if gate is not None:
+        gate.admit(code_in(config, uses))
+    return config
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,15 +169,18 @@ def _default_curves(settings: Mapping[str, Setting]) -> list[tuple[str, Schedule
     return [(name, curve) for name, setting in settings.items() if (curve := setting.default_curve) is not None]
 
 
-def _read_target(target: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _read_target(target: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any], Path | None]:
+    """What errors call it, its settings, and the folder of the run that it is in."""
     if isinstance(target, Mapping):
-        return "config", {str(key): value for key, value in target.items()}
+        return "config", {str(key): value for key, value in target.items()}, None
     name = str(target)
-    path = preset_path(name) or (Path(name) if Path(name).is_file() else None)
-    if path is not None:
-        return name, _read_yaml(path)
+    preset = preset_path(name)
+    if preset is not None:
+        return name, _read_yaml(preset), None
+    if Path(name).is_file():
+        return name, _read_yaml(Path(name)), run_around(Path(name))
     if name in REGISTRY or is_reference(name):
-        return name, {"algo": name}
+        return name, {"algo": name}, None
     if name.endswith((".yaml", ".yml")):
         raise UserError(f"{name}: there is no such file")
     known = [*preset_names(), *REGISTRY]

@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from omegaconf import OmegaConf
 
 from rl_training import __version__
 from rl_training.data.disk import open_own, own_name, read_own, write_atomically
+from rl_training.experiment.commit import current_commit
 
 _PACKAGES = ("torch", "numpy", "gymnasium", "numba", "mujoco", "box2d")
 
@@ -88,6 +88,14 @@ class RunFolder:
             raise ValueError("metadata.json was damaged")
         return known
 
+    @property
+    def run_id(self) -> Any:
+        """The random id of the run, if its metadata can be read."""
+        try:
+            return self.metadata().get("run_id")
+        except ValueError:
+            return None
+
     def update_metadata(self, **values: Any) -> None:
         """Add to what is noted of the run; what cannot be read is replaced."""
         try:
@@ -141,15 +149,5 @@ def describe_process() -> dict[str, Any]:
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "versions": versions(),
         "platform": platform.platform(),
-        "git": _git_commit(),
+        "git": current_commit(),
     }
-
-
-def _git_commit() -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True, timeout=5
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None

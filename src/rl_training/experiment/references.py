@@ -1,12 +1,18 @@
-"""User code by reference: `package.module:name`."""
+"""User code by reference: `package.module:name`, found, and checked for what it is before anybody calls it."""
 
 from __future__ import annotations
 
+import builtins
+import functools
 import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
+import sysconfig
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rl_training.types import UserError
@@ -35,22 +41,133 @@ def resolve_reference(text: str, *, key: str) -> Any:
         raise UserError(f"{key}={text!r}: give it as 'module:name', for example 'my_package.my_module:MyName'")
     module_name, _, path = text.partition(":")
     folder = os.getcwd()
-    if folder not in sys.path:
+    if module_name not in sys.modules and folder not in sys.path:
         sys.path.append(folder)
-    try:
-        value: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
-            raise UserError(f"{key}={text!r}: there is no module {error.name!r} (looked in {folder} too)") from None
-        raise UserError(f"{key}={text!r}: importing {module_name!r} failed: {error}") from error
-    except Exception as error:
-        raise UserError(f"{key}={text!r}: importing {module_name!r} failed: {error!r}") from error
+    value = _imported(module_name, f"{key}={text!r}", f"looked in {folder} too")
     for name in path.split("."):
         try:
             value = getattr(value, name)
         except AttributeError:
             raise UserError(f"{key}={text!r}: {module_name!r} has no {name!r}") from None
     return value
+
+
+def _imported(module_name: str, asked_by: str, where: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
+            raise UserError(f"{asked_by}: there is no module {error.name!r} ({where})") from None
+        raise UserError(f"{asked_by}: importing {module_name!r} failed: {error}") from error
+    except Exception as error:
+        raise UserError(f"{asked_by}: importing {module_name!r} failed: {error!r}") from error
+
+
+def import_apart(text: str, *, key: str, folder: str | None, barred: Sequence[Path]) -> None:
+    """Import the module of a name that nobody typed just now, so that `resolve_reference` finds it.
+
+    It is looked for among the installed modules and in `folder`, but not in the current folder or in `barred` ones.
+    """
+    module_name = text.partition(":")[0]
+    if module_name in sys.modules:
+        return
+    if folder is not None and _within(folder, barred):
+        folder = None
+
+    def is_barred(place: str) -> bool:
+        return place != folder and (os.path.realpath(place) == os.path.realpath(os.curdir) or _within(place, barred))
+
+    parent = found_in(module_name)
+    if parent is not None and is_barred(parent):  # a package of the current folder that was imported before
+        raise UserError(f"{key}={text!r}: is in {parent}, which is not searched for it; give it yourself")
+    with _searching(folder, is_barred):
+        where = "the current folder is not searched, unless you give it yourself" if folder is None else f"see {folder}"
+        _imported(module_name, f"{key}={text!r}", where)
+
+
+@contextmanager
+def _searching(folder: str | None, is_barred: Callable[[str], bool]) -> Iterator[None]:
+    """Look for modules in one folder more, and in no barred one. The former stays: code may import at a later time."""
+    barred = [(index, entry) for index, entry in enumerate(sys.path) if is_barred(entry)]
+    sys.path[:] = [entry for entry in sys.path if not is_barred(entry)]
+    if folder is not None and folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        yield
+    finally:
+        for index, entry in barred:
+            sys.path.insert(index, entry)
+
+
+def _within(place: str, folders: Sequence[Path]) -> bool:
+    real = Path(os.path.realpath(place))
+    return any(real.is_relative_to(os.path.realpath(folder)) for folder in folders)
+
+
+def found_in(module_name: str) -> str | None:
+    """The folder in which an imported module or its package was found; None for installed ones."""
+    spec = getattr(sys.modules.get(module_name.partition(".")[0]), "__spec__", None)
+    if spec is None:
+        return None
+    place = next(iter(spec.submodule_search_locations or ()), spec.origin if spec.has_location else None)
+    if place is None:
+        return None
+    folder = os.path.dirname(os.path.abspath(place))
+    return None if folder in sysconfig.get_paths().values() else folder
+
+
+def resolve_maker(text: str, *, key: str, makes: str, kinds: tuple[type, ...] = ()) -> Callable[..., Any]:
+    """The function or class that a reference names, checked before it is called; a class must be one of `kinds`."""
+    value = resolve_reference(text, key=key)
+    problem = _why_no_maker(value, kinds)
+    if problem is not None:
+        raise UserError(f"{key}={text!r}: must name a function or class that makes {makes}; {problem}")
+    return value  # type: ignore[no-any-return]
+
+
+def _why_no_maker(value: Any, kinds: tuple[type, ...]) -> str | None:
+    if not callable(value):
+        return f"it is a {type(value).__name__}"
+    inner = _innermost(value)
+    if _is_standard(inner):
+        return f"{getattr(inner, '__qualname__', inner)!s} is a part of Python itself"
+    if inspect.isclass(inner):
+        if kinds and not issubclass(inner, kinds):
+            return f"{inner.__name__} is no subclass of {' or '.join(kind.__name__ for kind in kinds)}"
+        return None
+    returned = _plain_return(inner) if kinds else None
+    return None if returned is None else f"it says that it returns {returned}"
+
+
+def _innermost(value: Any) -> Any:
+    """What is called in the end: behind partial arguments, a bound object and decorators."""
+    for _ in range(100):
+        if isinstance(value, functools.partial):
+            value = value.func
+        elif isinstance(value, types.MethodType):
+            value = value.__func__
+        elif hasattr(value, "__wrapped__"):
+            value = value.__wrapped__
+        else:
+            break
+    return value
+
+
+def _is_standard(value: Any) -> bool:
+    """Whether Python itself defines this, wherever it was imported to: a built-in, or of the standard library."""
+    homes = [getattr(value, "__module__", None)]
+    if not isinstance(value, (type, types.FunctionType)):
+        homes.append(type(value).__module__)
+    return any(str(home).partition(".")[0] in sys.stdlib_module_names for home in homes)
+
+
+def _plain_return(function: Any) -> str | None:
+    """The type that a function says it returns, if that is one of Python's own, such as int or None."""
+    said = getattr(function, "__annotations__", {}).get("return", object)
+    name = said if isinstance(said, str) else "None" if said is None else getattr(said, "__name__", "")
+    kind = getattr(builtins, name.partition("[")[0], object)
+    is_own = isinstance(said, str) or said is None or getattr(said, "__module__", None) == "builtins"
+    return name if is_own and kind is not object and (kind is None or isinstance(kind, type)) else None
 
 
 def unfitting_call(function: Callable[..., Any], *arguments: Any, **named: Any) -> str | None:

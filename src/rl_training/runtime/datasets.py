@@ -18,13 +18,15 @@ from torch import Tensor
 
 from rl_training.algorithms.base import AlgorithmConfig, LoopConfig, ModelConfig, Policy, PolicyContext
 from rl_training.data.datasets.arrays import fit_dataset, from_replay
+from rl_training.data.datasets.columns import place_of
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.data.datasets.files import read_dataset
 from rl_training.data.datasets.minari_layout import datasets_folder, from_episodes, write_minari
 from rl_training.data.replay import replay_like
 from rl_training.data.replay_files import read_info
-from rl_training.experiment.config import load_config
+from rl_training.experiment.config import Config, saved_config
 from rl_training.experiment.settings import RunConfig
+from rl_training.experiment.trust import EPISODES, names_code
 from rl_training.runtime.actors.actor import Actor
 from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.arguments import whole_number
@@ -55,6 +57,20 @@ class EnvSettings:
     def named_in(cls, plain: Mapping[str, Any]) -> EnvSettings:
         """The settings that a config, or the source of a dataset, names."""
         return cls(**{name: plain[name] for name in cls.__dataclass_fields__ if name in plain})
+
+    @classmethod
+    def of_file(cls, dataset: OfflineDataset) -> EnvSettings | None:
+        """The settings that a dataset names, if it does; code is not resolved for what a file says."""
+        if dataset.source.get("env_id") is None:
+            return None
+        settings = cls.named_in(dataset.source)
+        for key, value in (("env_id", settings.env_id), ("env_kwargs.env_id", settings.env_kwargs.get("env_id"))):
+            if names_code(key, value):
+                raise UserError(
+                    f"{place_of(dataset.source)}: its {key}={value!r} names code, which is not imported for what a "
+                    f"dataset says; to allow it, give --env {settings.env_id} yourself"
+                )
+        return settings
 
     def maker(self) -> EnvMaker:
         """A maker of environments as a run with these settings has them."""
@@ -191,25 +207,25 @@ def collect(
     env_kwargs: Mapping[str, Any] | None = None,
     ref_min_score: float | None = None,
     ref_max_score: float | None = None,
+    trust: bool = False,
 ) -> OfflineDataset:
     """Collect steps or episodes with behaviour policies, each by its weight; the same call returns the same data.
 
     Episodes are whole, except for the last one if `steps` is given. Runs name their environment: `env_id` and
     `env_kwargs` are needed only if all actions are random. Policies explore as in training, unless `deterministic`.
+    `trust` lets in the code that the runs name, if you did not train them yourself.
     """
     if (steps is None) == (episodes is None):
         raise UserError(f"steps={steps!r}, episodes={episodes!r}: give one of them")
     goal = whole_number("episodes", episodes) if steps is None else whole_number("steps", steps)
     seed = whole_number("seed", seed, least=0)
     _check_sources(sources)
-    checkpoints = [
-        None if behaviour.run is None else read_checkpoint(find_checkpoint(behaviour.run)) for behaviour in sources
-    ]
-    settings = _common_environment(sources, checkpoints, env_id, env_kwargs)
+    saved = [None if one.run is None else _Saved.read(one.run, env_id, trust=trust) for one in sources]
+    settings = _common_environment(sources, saved, env_id, env_kwargs)
     with untouched(), closing(_collector(settings, seed)) as collector:
         actors = [
-            _actor(behaviour, checkpoint, collector, _seed_of(seed, number), explore=not deterministic)
-            for number, (behaviour, checkpoint) in enumerate(zip(sources, checkpoints, strict=True))
+            _actor(one, collector, _seed_of(seed, number), explore=not deterministic)
+            for number, one in enumerate(saved)
         ]
         weights = [behaviour.weight for behaviour in sources]
         played = list(_play_in_turn(actors, weights, goal, by_steps=steps is not None))
@@ -225,6 +241,22 @@ def collect(
     return from_episodes([episode for _, _, episode in played], source)
 
 
+@dataclass(frozen=True)
+class _Saved:
+    """A checkpoint whose policy acts, and its config."""
+
+    path: Path
+    checkpoint: Checkpoint
+    config: Config
+
+    @classmethod
+    def read(cls, run: str | Path, env_id: str | None, *, trust: bool) -> _Saved:
+        path = find_checkpoint(run)
+        checkpoint = read_checkpoint(path)
+        how: dict[str, Any] = {"trust": trust, "uses": EPISODES, "given": [env_id], "options": {"env_id": "--env "}}
+        return cls(path, checkpoint, saved_config(path, checkpoint.meta, **how))
+
+
 def _check_sources(sources: Sequence[Behaviour]) -> None:
     if not sources:
         raise UserError("there is no policy to act: name a run, or ask for random actions")
@@ -235,15 +267,15 @@ def _check_sources(sources: Sequence[Behaviour]) -> None:
 
 def _common_environment(
     sources: Sequence[Behaviour],
-    checkpoints: Sequence[Checkpoint | None],
+    saved: Sequence[_Saved | None],
     env_id: str | None,
     env_kwargs: Mapping[str, Any] | None,
 ) -> EnvSettings:
     """The environment of all runs, which must equal the requested one."""
     runs = {
-        str(behaviour): EnvSettings.named_in(checkpoint.meta["config"])
-        for behaviour, checkpoint in zip(sources, checkpoints, strict=True)
-        if checkpoint is not None
+        str(behaviour): EnvSettings.named_in(one.config.flat())
+        for behaviour, one in zip(sources, saved, strict=True)
+        if one is not None
     }
     if not runs:
         if env_id is None:
@@ -291,14 +323,12 @@ def _collector(settings: EnvSettings, seed: int) -> Collector:
     return Collector(envs, own, np.random.Generator(np.random.PCG64(seeded(seed, "episodes"))))
 
 
-def _actor(
-    behaviour: Behaviour, checkpoint: Checkpoint | None, collector: Collector, seed: int, *, explore: bool
-) -> Actor:
-    """An actor for one behaviour policy, with its own random stream."""
-    if checkpoint is None:
+def _actor(saved: _Saved | None, collector: Collector, seed: int, *, explore: bool) -> Actor:
+    """An actor for one behaviour policy, or for random actions, with its own random stream."""
+    if saved is None:
         policy: Policy = _uniform(collector.info, collector.envs.single_action_space, seed)
     else:
-        policy = _load_policy(str(behaviour.run), checkpoint, seed)
+        policy = _load_policy(saved, seed)
     return Actor(policy, collector, actor_streams(seed, 0)[1], explore=explore)
 
 
@@ -306,11 +336,11 @@ def _uniform(info: SpaceInfo, space: gym.Space[Any], seed: int) -> Policy:
     return UniformPolicy(info, space, seed)
 
 
-def _load_policy(run: str, checkpoint: Checkpoint, seed: int) -> Policy:
+def _load_policy(saved: _Saved, seed: int) -> Policy:
     """The policy of a checkpoint, which explores as it did when it was saved."""
-    config = load_config(checkpoint.meta["config"], seed=seed, vectorization="sync")
+    config, checkpoint = saved.config.replace(seed=seed, vectorization="sync"), saved.checkpoint
     policy, _ = build_policy(config)
-    policy.load_policy_state(fitting_policy(checkpoint.policy, policy, Path(run)))
+    policy.load_policy_state(fitting_policy(checkpoint.policy, policy, saved.path))
     restore_acting_values(config, policy, checkpoint.state["trainer"], checkpoint.meta["step"])
     return policy
 

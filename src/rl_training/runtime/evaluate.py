@@ -22,7 +22,7 @@ from rl_training.runtime.envs.given import Env, parse_env
 from rl_training.runtime.envs.lives import lives_lost
 from rl_training.runtime.envs.make import EnvMaker, reset_each
 from rl_training.runtime.envs.spaces import ActionScaler, actions_in_words, observations_in_words
-from rl_training.runtime.opponents import Opposition, find_opponent
+from rl_training.runtime.opponents import NOTHING_ASKED, Opposition, find_opponent
 from rl_training.runtime.rng import seeded, untouched
 from rl_training.types import Array, Metrics, SpaceInfo, UserError
 
@@ -149,10 +149,12 @@ class Evaluator:
     A game for two players is played against the opponent that is asked for, or that of the settings.
     """
 
-    def __init__(self, maker: EnvMaker, info: SpaceInfo, settings: RunConfig, asked: Opposition | None = None) -> None:
+    def __init__(
+        self, maker: EnvMaker, info: SpaceInfo, settings: RunConfig, asked: Opposition = NOTHING_ASKED
+    ) -> None:
         self._maker, self._info, self._settings = maker, info, settings
         self._opponent = find_opponent(asked, settings, info, maker.game_name)
-        self._openings = 0 if asked is None else asked.openings
+        self._openings = asked.openings
         self._envs: VectorEnv[Any, Any, Any] | None = None
         self._width = 0
         self._said_cut_off = False
@@ -302,13 +304,13 @@ def _policy_stream() -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seeded(_EVALUATION_SEED, "policy")))
 
 
-def in_its_own(settings: RunConfig, loop: LoopConfig, info: SpaceInfo) -> Evaluator:
+def in_its_own(settings: RunConfig, loop: LoopConfig, info: SpaceInfo, *, trust: bool = False) -> Evaluator:
     """An evaluator in the environment that settings name, for policies of the spaces `info`."""
     maker = EnvMaker(settings, loop)
-    return Evaluator(maker, _fitting_spaces(maker, info), settings)
+    return Evaluator(maker, _fitting_spaces(maker, info), settings, Opposition(trust=trust))
 
 
-def elsewhere(env: Env, config: Config, info: SpaceInfo, asked: Opposition | None = None) -> Evaluator:
+def elsewhere(env: Env, config: Config, info: SpaceInfo, asked: Opposition = NOTHING_ASKED) -> Evaluator:
     """An evaluator in another environment than that of the config, for policies of the spaces `info`.
 
     The environment has its own arguments and time limit. The config's `frame_stack` stays, since the policy needs it.
@@ -343,17 +345,19 @@ def play_match(
     games: int = 100,
     openings: int = 0,
     env_kwargs: Mapping[str, Any] | None = None,
+    trust: bool = False,
 ) -> Match:
     """Let a policy play a game for two players against an opponent, with greedy actions; it changes sides every game.
 
     `opponent` is `random`, `perfect`, or the path of a run or a checkpoint. Games begin with `openings` random moves;
-    if the game is solved, only with such as lead to a draw under perfect play.
+    if the game is solved, only with such as lead to a draw under perfect play. `trust` lets in code that the opponent's
+    checkpoint names.
     """
     given, factory = parse_env(env)
     settings = RunConfig(**{"env_kwargs": dict(env_kwargs or {}), "vectorization": "sync"} | given)
     maker = EnvMaker(settings, LoopConfig(), factory)
     spaces = _fitting_spaces(maker, policy.info)
-    with closing(Evaluator(maker, spaces, settings, Opposition(opponent, openings))) as evaluator:
+    with closing(Evaluator(maker, spaces, settings, Opposition(opponent, openings, trust))) as evaluator:
         match = evaluator(policy, games).match
     assert match is not None
     return match

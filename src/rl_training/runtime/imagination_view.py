@@ -14,8 +14,9 @@ from torch import Tensor
 
 from rl_training.algorithms.parts.dreaming_policy import DreamerPolicy
 from rl_training.algorithms.world import DreamerConfig
-from rl_training.experiment.config import load_config
+from rl_training.experiment.config import saved_config
 from rl_training.experiment.registry import REGISTRY
+from rl_training.experiment.trust import EPISODES
 from rl_training.models.rssm import WorldState
 from rl_training.models.rssm_heads import action_columns
 from rl_training.models.rssm_observations import obs_parts
@@ -71,18 +72,20 @@ def view_imagination(
     step: int = 5,
     horizon: int | None = None,
     device: str = "auto",
+    trust: bool = False,
 ) -> ImaginationView:
     """Play the episode with this seed, and imagine what follows its step number `step`, for `horizon` steps."""
-    config = load_config(read_meta(find_checkpoint(path, which))["config"])
+    found = find_checkpoint(path, which)
+    config = saved_config(found, read_meta(found), trust=trust, uses=EPISODES, options={})
     if config.spec.family != "world_model":
         dreaming = ", ".join(name for name, entry in REGISTRY.items() if entry.family == "world_model")
         raise UserError(f"{str(path)!r}: {config.run.algo} has no world model; runs of {dreaming} have one")
-    saved = load_policy(path, which=which, device=device)
+    saved = load_policy(found, trust=trust, device=device)
     policy, run = saved.policy, saved.config.run
     assert isinstance(policy, DreamerPolicy)
     assert isinstance(saved.config.algorithm, DreamerConfig)
     horizon = saved.config.algorithm.imagination_horizon if horizon is None else horizon
-    with closing(in_its_own(run, saved.config.loop, saved.info)) as evaluator:
+    with closing(in_its_own(run, saved.config.loop, saved.info, trust=trust)) as evaluator:
         walk = evaluator.walk(policy, seed, step + horizon)
     if len(walk.action) <= step:
         raise UserError(f"step={step}: the episode with seed {seed} is over after {len(walk.action)} steps")

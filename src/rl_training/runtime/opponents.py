@@ -11,6 +11,7 @@ import numpy as np
 from rl_training.algorithms.base import Policy
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import RunConfig
+from rl_training.experiment.trust import POLICY
 from rl_training.ops.observations import pack
 from rl_training.runtime.envs.boards import Game, PerfectPlayer, Player, RandomPlayer
 from rl_training.runtime.envs.perfect import SOLVED
@@ -22,10 +23,17 @@ RANDOM, PERFECT = "random", "perfect"
 
 @dataclass(frozen=True)
 class Opposition:
-    """What an evaluation of a game asks for: an opponent (None: that of the config), and random moves at the start."""
+    """What an evaluation of a game asks for: an opponent (None: that of the config), and random moves at the start.
+
+    `trust` lets in the code that an opponent's checkpoint names.
+    """
 
     opponent: str | None = None
     openings: int = 0
+    trust: bool = False
+
+
+NOTHING_ASKED = Opposition()
 
 
 class PolicyPlayer:
@@ -49,18 +57,18 @@ class PolicyPlayer:
 
 
 def find_opponent(
-    asked: Opposition | None, settings: RunConfig, info: SpaceInfo, game_name: str | None
+    asked: Opposition, settings: RunConfig, info: SpaceInfo, game_name: str | None
 ) -> Callable[[], Player] | None:
     """The function that makes the opponent of an evaluation, or None where the environment is no game for two.
 
     `settings` are those of the run that is evaluated, and `info` describes its environment.
     """
-    explicit = None if asked is None else asked.opponent
+    explicit = asked.opponent
     name, key = (settings.eval_opponent, "eval_opponent") if explicit is None else (explicit, "opponent")
     if not info.two_player:
-        if asked is None and name == RANDOM:
+        if explicit is None and not asked.openings and name == RANDOM:
             return None
-        said = f"{key}={name!r}" if explicit is not None or asked is None else f"openings={asked.openings}"
+        said = f"openings={asked.openings}" if explicit is None and asked.openings else f"{key}={name!r}"
         raise UserError(f"{said}: {settings.env_id} is no game for two players")
     if name == RANDOM:
         return RandomPlayer
@@ -70,11 +78,11 @@ def find_opponent(
                 f"{key}={name!r}: no perfect player is known for {settings.env_id}, only for {', '.join(SOLVED)}"
             )
         return PerfectPlayer
-    policy = _load_policy(name, key, settings, info)
+    policy = _load_policy(name, key, settings, info, trust=asked.trust)
     return lambda: PolicyPlayer(policy)
 
 
-def _load_policy(path: str, key: str, settings: RunConfig, info: SpaceInfo) -> Policy:
+def _load_policy(path: str, key: str, settings: RunConfig, info: SpaceInfo, *, trust: bool) -> Policy:
     """The policy of a run or a checkpoint, which must have been trained on the same spaces."""
     from rl_training.runtime.saved_policy import load_policy
 
@@ -82,7 +90,8 @@ def _load_policy(path: str, key: str, settings: RunConfig, info: SpaceInfo) -> P
         known = f"{RANDOM}, {PERFECT}, or the path of a run or a checkpoint"
         near = suggest(path, [RANDOM, PERFECT]) or " (there is none)"
         raise UserError(f"{key}={path!r}: must be {known}{near}")
-    saved = load_policy(path, device=settings.device, threads=settings.threads)
+    # Its environment is not made: what it names for that is not asked about.
+    saved = load_policy(path, trust=trust, uses=POLICY, device=settings.device, threads=settings.threads)
     its = saved.info
     for what, words in (("observations", observations_in_words), ("actions", actions_in_words)):
         if words(its) != words(info):

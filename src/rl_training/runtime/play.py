@@ -25,9 +25,11 @@ MARKS = "XO"
 _WIDTH = 100
 
 
-def open_game(path: str | Path, *, which: str = "latest", device: str = "auto") -> tuple[Game, Policy]:
-    """The game that a run was trained on, and its policy."""
-    saved = load_policy(path, which=which, device=device)
+def open_game(
+    path: str | Path, *, which: str = "latest", device: str = "auto", trust: bool = False
+) -> tuple[Game, Policy]:
+    """The game that a run was trained on, and its policy; `trust` lets in the code that it names."""
+    saved = load_policy(path, which=which, trust=trust, device=device)
     if not saved.info.two_player:
         raise UserError(f"{str(path)!r}: was trained on {saved.config.run.env_id}, which is no game for two players")
     return EnvMaker(drawable(saved.config), saved.config.loop).game(), saved.policy

@@ -13,6 +13,7 @@ from rl_training.algorithms.base import Algorithm, setting_extra
 from rl_training.data.chunks import ChunkedArray
 from rl_training.experiment.config import Config
 from rl_training.experiment.manager import RunFolder
+from rl_training.experiment.notes import Name
 from rl_training.runtime.actors.sources import Source
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback, Callbacks, EarlyStopping
@@ -25,7 +26,7 @@ from rl_training.runtime.clock import Stopwatch
 from rl_training.runtime.envs.given import Env
 from rl_training.runtime.evaluate import Evaluation, Evaluator, elsewhere
 from rl_training.runtime.loops.base import Loop
-from rl_training.runtime.opponents import Opposition
+from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.schedules import ScheduleSet
 from rl_training.runtime.signals import Signals
 from rl_training.types import Metrics, SpaceInfo, Streams, UserError
@@ -70,6 +71,7 @@ class Run:
 
     Each part has one purpose: `source` collects experience, `loop` steps, `schedules` set hyperparameters, `callbacks`
     are notified, `archive` writes to disk, `clock` measures time. `checkpoints/snapshots.py` saves and restores it all.
+    `code` is what its config names of the user's own code.
     """
 
     def __init__(
@@ -80,8 +82,10 @@ class Run:
         source: Source,
         loop: Loop,
         callbacks: Sequence[Callback],
+        code: Sequence[Name] = (),
     ) -> None:
         self.config = config
+        self.code = tuple(code)
         self.info, self.action_dtype = surroundings.info, surroundings.action_dtype
         self.evaluator, self.streams = surroundings.evaluator, surroundings.streams
         self.algorithm = algorithm
@@ -180,7 +184,7 @@ class Run:
         *,
         deterministic: bool | None = None,
         env: Env | None = None,
-        asked: Opposition | None = None,
+        asked: Opposition = NOTHING_ASKED,
     ) -> Evaluation:
         """Evaluate the policy, in the run's environment or in another one with the same spaces.
 
@@ -191,7 +195,7 @@ class Run:
         episodes, policy = whole_number("num_episodes", episodes), self.algorithm.policy
         if env is not None:
             made = elsewhere(env, self.config, self.info, asked)
-        elif asked is not None:
+        elif asked != NOTHING_ASKED:
             made = self.evaluator.against(asked)
         else:
             return self.evaluator(policy, episodes, deterministic=deterministic, heed=self.signals.heed)

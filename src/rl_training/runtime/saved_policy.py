@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl_training.algorithms.base import Policy
 from rl_training.data.replay_files import read_info
-from rl_training.experiment.config import Config, load_config
+from rl_training.experiment.config import Config, saved_config
+from rl_training.experiment.trust import EPISODES
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, fitting_policy, read_checkpoint, read_trainer_state
 from rl_training.runtime.schedules import restore_acting_values
@@ -25,11 +27,21 @@ class SavedPolicy(NamedTuple):
     policy: Policy
 
 
-def load_policy(path: str | Path, *, which: str = "latest", **changes: Any) -> SavedPolicy:
-    """Load the policy of a run or a checkpoint, for greedy actions; `changes` replace settings of its config."""
+def load_policy(
+    path: str | Path,
+    *,
+    which: str = "latest",
+    trust: bool = False,
+    uses: Iterable[str] = EPISODES,
+    **changes: Any,
+) -> SavedPolicy:
+    """Load the policy of a run or a checkpoint, for greedy actions; `changes` replace settings of its config.
+
+    `trust` lets in the code that the checkpoint names, where `uses` says that it is needed.
+    """
     found = find_checkpoint(path, which)
     checkpoint = read_checkpoint(found, policy_only=True)
-    config = load_config(checkpoint.meta["config"], **changes)
+    config = saved_config(found, checkpoint.meta, trust=trust, uses=uses, options={}, **changes)
     info = read_info(checkpoint.meta["spaces"])
     policy = policy_for(config, info)
     restore_policy(policy, config, checkpoint, found, explore=False)

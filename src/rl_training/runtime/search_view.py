@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from rl_training.algorithms.parts.planning_policy import PlanningPolicy
-from rl_training.experiment.config import load_config
+from rl_training.experiment.config import saved_config
 from rl_training.experiment.registry import REGISTRY
+from rl_training.experiment.trust import EPISODES
 from rl_training.models.muzero import ImageLayout
 from rl_training.ops.search_tree import SearchTree
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
@@ -73,16 +75,18 @@ def view_search(
     step: int = 0,
     simulations: int | None = None,
     device: str = "auto",
+    trust: bool = False,
 ) -> SearchView:
     """Search as an evaluation does, after `step` greedy steps of the episode with this seed."""
-    config = load_config(read_meta(find_checkpoint(path, which))["config"])
+    found = find_checkpoint(path, which)
+    config = saved_config(found, read_meta(found), trust=trust, uses=EPISODES, options={})
     if config.spec.family != "planning":
         planning = ", ".join(name for name, entry in REGISTRY.items() if entry.family == "planning")
         raise UserError(f"{str(path)!r}: {config.run.algo} does not search; runs of {planning} do")
-    changes = {} if simulations is None else {"num_simulations": simulations}
-    saved = load_policy(path, which=which, device=device, **changes)
+    changes: dict[str, Any] = {} if simulations is None else {"num_simulations": simulations}
+    saved = load_policy(found, trust=trust, device=device, **changes)
     settings = drawable(saved.config) if saved.info.two_player else saved.config.run
-    with closing(in_its_own(settings, saved.config.loop, saved.info)) as evaluator:
+    with closing(in_its_own(settings, saved.config.loop, saved.info, trust=trust)) as evaluator:
         moment = evaluator.moment(saved.policy, seed, step)
         mover = "" if moment.game is None else f", {MARKS[moment.game.turn]} to move"
         return _view(saved, moment, f"step {step} of the episode with seed {seed}{mover}")

@@ -122,13 +122,14 @@ def train_seeds(
     callbacks: Sequence[Callback] = (),
     env_factory: EnvFactory | None = None,
     report: Callable[[int, TrainResult], None] | None = None,
+    trust: bool = False,
 ) -> SeedsResult:
     """Train a config on each seed, one after the other, in a new folder with a `summary.json`.
 
     The summary is written after every run, so that finished runs are kept if training stops early; `report` is called
-    then too, with the seed and its result.
+    then too, with the seed and its result. `trust` is that of `train`.
     """
-    config = config if isinstance(config, Config) else load_config(config)
+    config = config if isinstance(config, Config) else load_config(config, trust=trust)
     seeds = _checked(seeds)
     folder = _make_folder(config)
     runs: dict[int, TrainResult] = {}
@@ -136,7 +137,7 @@ def train_seeds(
     try:
         for seed in seeds:
             one = config.replace(seed=seed, output_dir=str(folder))
-            runs[seed] = train(one, callbacks=callbacks, env_factory=env_factory)
+            runs[seed] = train(one, callbacks=callbacks, env_factory=env_factory, trust=trust)
             _write_summary(outcome)
             if report is not None:
                 report(seed, runs[seed])

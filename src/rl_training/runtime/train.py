@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -15,8 +16,10 @@ from threadpoolctl import threadpool_limits
 from rl_training.algorithms.base import CollectingLoopConfig, Context, ModelConfig, Policy, PolicyContext
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.experiment.config import Config, load_config
-from rl_training.experiment.references import resolve_reference, unfitting_call
+from rl_training.experiment.notes import Name
+from rl_training.experiment.references import reference_to, resolve_maker, resolve_reference, unfitting_call
 from rl_training.experiment.registry import REGISTRY, capable
+from rl_training.experiment.trust import ELSEWHERE, TRAINING, code_in
 from rl_training.runtime.actors.actor import Actor
 from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.actors.sources import Local, Nothing, Source
@@ -29,7 +32,7 @@ from rl_training.runtime.evaluate import Evaluator
 from rl_training.runtime.loggers import build_loggers
 from rl_training.runtime.loops import LOOPS
 from rl_training.runtime.loops.base import Loop
-from rl_training.runtime.opponents import Opposition
+from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.rng import make_streams, untouched
 from rl_training.runtime.run import COMPLETED, INTERRUPTED, Interrupted, Run, Surroundings, TrainResult
 from rl_training.runtime.signals import Cut
@@ -70,8 +73,17 @@ class Trainer(Protocol):
     ) -> TrainResult: ...
 
 
-def build(config: Config, *, env_factory: EnvFactory | None = None, callbacks: Sequence[Callback] = ()) -> Run:
-    """Build everything a run needs, without writing to disk; all mistakes in a config are found here at the latest."""
+def build(
+    config: Config,
+    *,
+    env_factory: EnvFactory | None = None,
+    callbacks: Sequence[Callback] = (),
+    trust: bool = False,
+) -> Run:
+    """Build everything a run needs, without writing to disk; all mistakes in a config are found here at the latest.
+
+    `trust` lets in code that the checkpoint of an opponent names.
+    """
     controls, loggers = build_control_callbacks(config), build_loggers(config.run.loggers)
     users = [*(_callback(reference) for reference in config.run.callbacks), *callback_list("callbacks", callbacks)]
     family, collects = config.spec.family, config.loop.collects
@@ -79,7 +91,8 @@ def build(config: Config, *, env_factory: EnvFactory | None = None, callbacks: S
         raise UserError(f"algo={config.run.algo!r}: its SPEC has family={family!r}; must be one of {', '.join(LOOPS)}")
     num_envs = config.run.num_envs if collects else 1
     with ExitStack() as on_failure:
-        surroundings, envs, context = _surroundings(config, num_envs, env_factory, on_failure)
+        asked = Opposition(trust=trust)
+        surroundings, envs, context = _surroundings(config, num_envs, env_factory, on_failure, asked)
         algorithm = config.spec.build(Context(**context, num_envs=num_envs, streams=surroundings.streams))
         source: Source = _local(config, surroundings, envs, algorithm.policy) if collects else Nothing()
         loop: Loop = resolve_reference(LOOPS[family], key="family")(algorithm, source, config)
@@ -94,11 +107,17 @@ def build(config: Config, *, env_factory: EnvFactory | None = None, callbacks: S
         Log(config.run.log_interval),
         Save(config.run.checkpoint_interval),
     ]
-    return Run(config, surroundings, algorithm, source, loop, ordered)
+    return Run(config, surroundings, algorithm, source, loop, ordered, _code_of(config, env_factory))
+
+
+def _code_of(config: Config, env_factory: EnvFactory | None) -> list[Name]:
+    """The code that a run uses by name: not that of its environment, if a function of another name makes it."""
+    by_name = env_factory is None or reference_to(env_factory) == config.run.env_id
+    return list(code_in(config, TRAINING if by_name else ELSEWHERE))
 
 
 def build_policy(
-    config: Config, *, env_factory: EnvFactory | None = None, asked: Opposition | None = None
+    config: Config, *, env_factory: EnvFactory | None = None, asked: Opposition = NOTHING_ASKED
 ) -> tuple[Policy, Surroundings]:
     """Build only the policy of a config, and what is needed to evaluate it; `asked` may name another opponent."""
     with ExitStack() as on_failure:
@@ -121,7 +140,7 @@ def _surroundings(
     num_envs: int,
     env_factory: EnvFactory | None,
     on_failure: ExitStack,
-    asked: Opposition | None = None,
+    asked: Opposition,
 ) -> tuple[Surroundings, VectorEnv[Any, Any, Any], dict[str, Any]]:
     """The surroundings of a policy, its environments, and the arguments that it is built from."""
     _limit_threads(config.run.threads)
@@ -171,9 +190,7 @@ def _comparisons(config: Config, dataset: OfflineDataset | None) -> list[Callbac
 
 def _model_factory(reference: str) -> Callable[[SpaceInfo, ModelConfig], torch.nn.Module]:
     """A function that makes a network with the user's function or class, and checks the result."""
-    make = resolve_reference(reference, key="model")
-    if not callable(make):
-        raise UserError(f"model={reference!r}: must name a class or function that makes a network")
+    make = resolve_maker(reference, key="model", makes="a network")
 
     def made(info: SpaceInfo, config: ModelConfig) -> torch.nn.Module:
         problem = unfitting_call(make, info, config)
@@ -237,14 +254,17 @@ def _any_of(names: Sequence[str]) -> str:
 
 
 def _callback(reference: str) -> Callback:
-    made = resolve_reference(reference, key="callbacks")
-    problem = unfitting_call(made) if callable(made) else None
+    named = resolve_reference(reference, key="callbacks")
+    if isinstance(named, Callback):
+        return named
+    if not (inspect.isclass(named) and issubclass(named, Callback)):
+        what = f"the class {named.__name__}" if inspect.isclass(named) else f"a {type(named).__name__}"
+        wanted = "must name a subclass of rl_training.Callback, or an object of one"
+        raise UserError(f"callbacks={reference!r}: {wanted}; it is {what}")
+    problem = unfitting_call(named)
     if problem is not None:
         raise UserError(f"callbacks={reference!r}: is called without arguments: {problem}")
-    callback = made() if callable(made) else made
-    if not isinstance(callback, Callback):
-        raise UserError(f"callbacks={reference!r}: it is a {type(callback).__name__}, not a rl_training.Callback")
-    return callback
+    return named()
 
 
 def run(run: Run) -> TrainResult:
@@ -327,20 +347,24 @@ def train(
     callbacks: Sequence[Callback] = (),
     env_factory: EnvFactory | None = None,
     algo: str | None = None,
+    trust: bool = False,
 ) -> TrainResult:
-    """Train a config in a new folder, or continue `resume`, a run or a checkpoint."""
+    """Train a config in a new folder, or continue `resume`, a run or a checkpoint.
+
+    `trust` lets in code that files in a run's folder name: a config, or the checkpoint of an opponent.
+    """
     from rl_training.runtime.workflows import resume_training
 
     if not isinstance(config, Config):
-        unnamed = isinstance(config, Mapping) and algo is not None
-        config = load_config({"algo": algo, **config} if isinstance(config, Mapping) and unnamed else config)
+        target = {"algo": algo, **config} if isinstance(config, Mapping) and algo is not None else config
+        config = load_config(target, trust=trust)
     if algo is not None and config.run.algo != algo:
         raise UserError(f"algo={config.run.algo!r}: this trains {algo}; use train() or train_{config.run.algo}()")
     if resume is not None:
         if run_dir is not None:
             raise UserError(f"run_dir={str(run_dir)!r}: a resumed run stays in its folder; give resume or run_dir")
-        return resume_training(resume, callbacks=callbacks, env_factory=env_factory, config=config)
-    built = build(config, env_factory=env_factory, callbacks=callbacks)
+        return resume_training(resume, callbacks=callbacks, env_factory=env_factory, config=config, trust=trust)
+    built = build(config, env_factory=env_factory, callbacks=callbacks, trust=trust)
     try:
         built.start()
         built.archive.open(built, run_dir)

@@ -14,10 +14,12 @@ import numpy as np
 import torch
 
 from rl_training.data.replay_files import read_info
-from rl_training.experiment.config import Config, load_config
+from rl_training.experiment.config import Config, load_config, saved_config
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.manager import RunFolder, versions
+from rl_training.experiment.references import reference_to
 from rl_training.experiment.settings import Expected
+from rl_training.experiment.trust import ELSEWHERE, EPISODES, POLICY, TRAINING
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint, find_run, newest, recover
@@ -26,7 +28,7 @@ from rl_training.runtime.checkpoints.lock import Lock, hold
 from rl_training.runtime.envs.given import Env
 from rl_training.runtime.envs.make import EnvFactory
 from rl_training.runtime.evaluate import Evaluation, elsewhere
-from rl_training.runtime.opponents import Opposition
+from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.saved_policy import restore_policy
 from rl_training.runtime.train import Run, TrainResult, build, build_policy, policy_for
 from rl_training.runtime.train import run as run_training
@@ -50,6 +52,7 @@ def evaluate_checkpoint(
     deterministic: bool | None = None,
     env: Env | None = None,
     opponent: str | Path | None = None,
+    trust: bool = False,
 ) -> Metrics:
     """Evaluate the policy of a run or a checkpoint, on the episodes that every evaluation uses.
 
@@ -57,6 +60,7 @@ def evaluate_checkpoint(
     either it is judged as its algorithm is: by greedy actions, or Dreamer by sampled ones. `env` is another environment
     with the same spaces; `env_factory` makes that of the run, if it cannot be found by its name. In a game for two
     players, `opponent` is `random`, `perfect`, or a run or checkpoint, instead of the `eval_opponent` of the run.
+    `trust` lets in the code that the run and the opponent name, if you did not train them yourself.
     """
     judged = judge_checkpoint(
         path,
@@ -66,7 +70,7 @@ def evaluate_checkpoint(
         env_factory=env_factory,
         deterministic=deterministic,
         env=env,
-        asked=opposition(opponent),
+        asked=opposition(opponent, trust=trust),
     )
     return {"step": float(judged.step)} | judged.evaluation.metrics()
 
@@ -79,12 +83,9 @@ class Judged(NamedTuple):
     opponent: str
 
 
-def opposition(opponent: str | Path | None = None, openings: int = 0) -> Opposition | None:
-    """The opponent and the openings that a caller asks for, checked; None if nothing is."""
-    openings = whole_number("openings", openings, least=0)
-    if opponent is None and not openings:
-        return None
-    return Opposition(None if opponent is None else str(opponent), openings)
+def opposition(opponent: str | Path | None = None, openings: int = 0, *, trust: bool = False) -> Opposition:
+    """The opponent and the openings that a caller asks for, checked."""
+    return Opposition(None if opponent is None else str(opponent), whole_number("openings", openings, least=0), trust)
 
 
 def judge_checkpoint(
@@ -96,14 +97,16 @@ def judge_checkpoint(
     env_factory: EnvFactory | None = None,
     deterministic: bool | None = None,
     env: Env | None = None,
-    asked: Opposition | None = None,
+    asked: Opposition = NOTHING_ASKED,
 ) -> Judged:
-    """Evaluate like `evaluate_checkpoint`, and return all of the evaluation."""
+    """Evaluate like `evaluate_checkpoint`, and return all of the evaluation; `asked` says whether to trust it."""
     if env is not None and env_factory is not None:
         raise UserError(f"env={env!r} and env_factory: give one of them")
     found = find_checkpoint(path, which)
     checkpoint = read_checkpoint(found, policy_only=True)
-    config = load_config(checkpoint.meta["config"], device=device)
+    uses = POLICY if env is not None or env_factory is not None else EPISODES
+    how: dict[str, Any] = {"trust": asked.trust, "uses": uses, "options": {"env_id": "--env "}}
+    config = saved_config(found, checkpoint.meta, **how, device=device)
     if env is None:
         policy, surroundings = build_policy(config, env_factory=env_factory, asked=asked)
         evaluator = surroundings.evaluator
@@ -116,8 +119,8 @@ def judge_checkpoint(
         restore_policy(policy, config, checkpoint, found, explore=explore)
         episodes = config.run.eval_episodes if num_episodes is None else num_episodes
         evaluation = evaluator(policy, whole_number("num_episodes", episodes), deterministic=deterministic)
-    named = None if asked is None else asked.opponent
-    return Judged(int(checkpoint.meta["step"]), evaluation, config.run.eval_opponent if named is None else named)
+    opponent = config.run.eval_opponent if asked.opponent is None else asked.opponent
+    return Judged(int(checkpoint.meta["step"]), evaluation, opponent)
 
 
 def restore(
@@ -128,22 +131,28 @@ def restore(
     env_factory: EnvFactory | None = None,
     overrides: Iterable[str] = (),
     config: Config | None = None,
+    trust: bool = False,
+    given: Iterable[str] = (),
     **values: Any,
 ) -> tuple[Run, list[str]]:
     """Restore the run of a checkpoint, ready to continue; also returns what differs from when it was saved.
 
-    Its config is the saved one with `overrides` and `values`, or `config` as a whole.
+    Its config is the saved one with `overrides` and `values`, or `config` as a whole. Code that the saved one names
+    must be given (by any of these, or in `given`), noted, or trusted.
     """
     found = find_checkpoint(path, which)
     checkpoint = read_checkpoint(found)
     overrides, saved = list(overrides), checkpoint.meta["config"]
-    given = [values.get("algo"), *(o.removeprefix("algo=") for o in overrides if o.startswith("algo="))]
-    for algo in given if config is None else [config.run.algo]:
+    algos = [values.get("algo"), *(o.removeprefix("algo=") for o in overrides if o.startswith("algo="))]
+    for algo in algos if config is None else [config.run.algo]:
         if algo not in (None, saved["algo"]):  # checked first: most settings of another algorithm would be unknown
             raise _cannot_change("algo", saved["algo"], algo)
-    config = config or load_config(saved, overrides, **values)
+    if config is None:
+        how: dict[str, Any] = {"trust": trust, "given": [*given, reference_to(env_factory)]}
+        uses = TRAINING if env_factory is None else ELSEWHERE
+        config = saved_config(found, checkpoint.meta, overrides, **how, uses=uses, **values)
     changes = _changes(saved, config)
-    run = build(config, env_factory=env_factory, callbacks=callbacks)
+    run = build(config, env_factory=env_factory, callbacks=callbacks, trust=trust)
     try:
         fitting_policy(checkpoint.policy, run.algorithm.policy, found)
         run.load(checkpoint)
@@ -212,20 +221,21 @@ def resume_training(
     env_factory: EnvFactory | None = None,
     overrides: Iterable[str] = (),
     config: Config | None = None,
+    trust: bool = False,
     **values: Any,
 ) -> TrainResult:
     """Resume a run from its checkpoint, in the same folder; settings such as `total_timesteps` may change.
 
-    Only a checkpoint that is named is resumed from if there are newer ones, which are then moved aside.
+    Only a checkpoint that is named is resumed from if there are newer ones, which are then moved aside. `trust` lets in
+    the code that the run names, if you did not train it yourself.
     """
+    how: dict[str, Any] = {"callbacks": callbacks, "env_factory": env_factory, "overrides": overrides, "config": config}
     folder, which = _run_of(path, which)
     with _locked(folder) as lock:
         found = find_checkpoint(folder.path, which)
         if which == "latest":  # a crash may have come before it could be named so
             found = newest(folder.checkpoints) or found
-        run, run_notes = restore(
-            found, callbacks=callbacks, env_factory=env_factory, overrides=overrides, config=config, **values
-        )
+        run, run_notes = restore(found, trust=trust, **how, **values)
         try:
             then, now = read_meta(found)["config"]["output_dir"], run.config.run.output_dir
             if then != now:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from rl_training.experiment.config import Config
 from rl_training.experiment.manager import RunFolder, describe_process, run_name
+from rl_training.experiment.notes import new_run_id, remember
+from rl_training.experiment.trust import owner_of
 from rl_training.runtime.checkpoints.catalogue import newest, point, pointed, prune, supersede, sweep_leftovers
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, write_checkpoint
 from rl_training.runtime.checkpoints.chunk_files import ARRAYS_FOLDER
@@ -32,6 +34,9 @@ class Archive:
         self.saved: tuple[int, str | None] | None = None
         # The length of the metrics file in bytes when the loaded checkpoint was written.
         self.known_metrics = 0
+        # In everything that the run saves. A run that is resumed in its folder takes the id there, `known_id`.
+        self.run_id = new_run_id()
+        self.known_id: str | None = None
         self._lock: Lock | None = None
         self._left: tuple[int, int] | None = None
 
@@ -75,14 +80,14 @@ class Archive:
             folder = RunFolder(path)
             folder.checkpoints.mkdir()
             folder.write_config(run.config.flat())
-            folder.update_metadata(**describe_process(), result=None, stop_reason=None)
+            folder.update_metadata(**describe_process(), run_id=self.run_id, result=None, stop_reason=None)
             folder.cut_metrics(0)
             self._write(folder.checkpoints, run)
 
         settings = run.config.run
         name = run_name(settings.algo, settings.env_id, settings.seed)
         given = None if run_dir is None else Path(run_dir)
-        path, self._lock = create_folder(given, settings.output_dir, name, fill)
+        path, self._lock = create_folder(given, settings.output_dir, name, fill, lambda path: self._note(path, run))
         self.folder = RunFolder(path)
         self.checkpoint = pointed(self.folder.checkpoints, "latest")
         for array in run.arrays().values():  # the folder got its name after they were written
@@ -111,10 +116,17 @@ class Archive:
             folder.write_config(run.config.flat())
             run.resume_notes += words
             folder.note_resumption(run.steps, run.resume_notes)
+            self.run_id = self.known_id or self.run_id
+            folder.update_metadata(run_id=self.run_id)
+            self._note(folder.path, run)
             sweep_leftovers(folder.checkpoints)
             folder.sweep_leftovers()
             sweep_drafts(folder.path.parent)
         return words
+
+    def _note(self, place: Path, run: Run) -> None:
+        """Note which code the run names, so that this user can resume it without a word."""
+        remember(place, self.run_id, run.code)
 
     def write_config(self, config: Config) -> None:
         """Replace the config in the folder."""
@@ -136,6 +148,11 @@ class Archive:
             self.checkpoint = self._write(self.folder.checkpoints, run)
             return self.checkpoint
         return None
+
+    def export(self, path: Path, run: Run) -> Path:
+        """Write a checkpoint outside of the run's folder."""
+        self._note(owner_of(path), run)
+        return write_checkpoint(path, run.snapshot())
 
     def secure(self, run: Run) -> None:
         """Write a checkpoint that `save` will replace, unless the latest one is of this very moment."""

@@ -18,10 +18,17 @@ _DRAFT = re.compile(r"\..+\.[0-9a-f]{12}")
 _CONTENTS = {"checkpoints", "config.yaml", "metadata.json", "metrics.jsonl", "summary.json"}
 
 
-def create_folder(path: Path | None, output_dir: str, name: str, fill: Callable[[Path], None]) -> tuple[Path, Lock]:
+def create_folder(
+    path: Path | None,
+    output_dir: str,
+    name: str,
+    fill: Callable[[Path], None],
+    announce: Callable[[Path], None] = lambda _: None,
+) -> tuple[Path, Lock]:
     """Create a folder and fill it before it gets its name; it is locked from the first moment on.
 
     Its name is `path`, or `name` in `output_dir` with a number if that is taken. Nothing that exists is overwritten.
+    `announce` is told the name right before the folder gets it.
     """
     if path is not None and path.exists() and any(path.iterdir() if path.is_dir() else [path]):
         raise _exists(path)
@@ -35,7 +42,7 @@ def create_folder(path: Path | None, output_dir: str, name: str, fill: Callable[
         made, lock = _make_draft(parent, final.name)
         fill(made)
         sync(made)
-        made = lock.folder = _publish(made, final, numbered=path is None)
+        made = lock.folder = _publish(made, final, announce, numbered=path is None)
         sync(parent)
         return made, lock
     except BaseException as error:
@@ -56,13 +63,14 @@ def _make_draft(parent: Path, name: str) -> tuple[Path, Lock]:
     raise OSError(f"drafts vanish from {str(parent)!r}")
 
 
-def _publish(draft: Path, final: Path, *, numbered: bool) -> Path:
+def _publish(draft: Path, final: Path, announce: Callable[[Path], None], *, numbered: bool) -> Path:
     for attempt in range(1, 1000):
         target = final if attempt == 1 else final.with_name(f"{final.name}-{attempt}")
         if target.is_dir() and any(target.iterdir()):
             if numbered:
                 continue
             break
+        announce(target)
         try:
             os.rename(draft, target)
             return target

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rl_training.experiment.manager import versions
+from rl_training.experiment.notes import known_run_id
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.checkpoints.chunk_files import load_arrays
 from rl_training.runtime.rng import restore_streams, streams_state, untouched
@@ -20,6 +21,7 @@ def take_snapshot(run: Run) -> Checkpoint:
     """A checkpoint of a run as it is now."""
     meta = {
         "step": run.steps,
+        "run_id": run.archive.run_id,
         "config": run.config.flat(),
         "spaces": run.info.to_dict(),
         "versions": versions(),
@@ -75,6 +77,7 @@ def load_snapshot(run: Run, checkpoint: Checkpoint) -> None:
         run.schedules.horizon = trainer["horizon"]
     run.clock.set(trainer["seconds"])
     run.archive.best_step, run.archive.known_metrics = trainer["best_step"], trainer["metrics_length"]
+    run.archive.known_id = known_run_id(checkpoint.meta.get("run_id"))
     run.metrics, run.eval_metrics = dict(trainer["metrics"]), dict(trainer["eval_metrics"])
     restore_hyperparameters(run.config, run.algorithm, trainer["hyperparameters"], checkpoint.meta["config"])
     run.refresh(run.steps)  # `Agent.predict` may act before the next step of the loop does this

@@ -35,8 +35,13 @@ def is_board(env_id: str) -> bool:
 
 def is_game(env: Any) -> bool:
     """Whether this is an environment of PettingZoo in which players act in turn."""
+    return isinstance(env, game_kinds())
+
+
+def game_kinds() -> tuple[type, ...]:
+    """The class of such environments, if PettingZoo is there."""
     zoo: Any = sys.modules.get("pettingzoo")
-    return zoo is not None and isinstance(env, zoo.AECEnv)
+    return () if zoo is None else (zoo.AECEnv,)
 
 
 def board_maker(env_id: str) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.algorithms.base import LoopConfig
-from rl_training.experiment.references import is_reference, resolve_reference, unfitting_call
+from rl_training.experiment.references import is_reference, resolve_maker, unfitting_call
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.envs.atari import AtariGames, OneAtariGame, is_atari, register_atari
@@ -29,6 +29,7 @@ from rl_training.runtime.envs.boards import (
     SelfPlay,
     Versus,
     board_maker,
+    game_kinds,
     is_board,
     is_game,
 )
@@ -127,9 +128,7 @@ class EnvMaker:
         if factory is None and is_board(env_id):
             factory = board_maker(env_id)
         elif factory is None and is_reference(env_id):
-            factory = resolve_reference(env_id, key="env_id")
-            if not callable(factory):
-                raise UserError(f"env_id={env_id!r}: must name a function or class that makes an environment")
+            factory = resolve_maker(env_id, key="env_id", makes="an environment", kinds=_kinds())
         self.factory = factory
         # A factory that takes num_envs makes a vector environment, with any autoreset mode.
         self.makes_vectors = factory is not None and "num_envs" in _parameters(factory)
@@ -317,6 +316,11 @@ class EnvMaker:
             if (self.env_kwargs or self.factory is None) and "argument" in str(error):
                 raise UserError(f"env_kwargs={self.env_kwargs!r}: {error}") from error
             raise
+
+
+def _kinds() -> tuple[type, ...]:
+    """What an environment can be."""
+    return (gym.Env, VectorEnv, *game_kinds())
 
 
 def _innermost(env: gym.Env[Any, Any]) -> Any:

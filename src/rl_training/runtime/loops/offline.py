@@ -21,7 +21,7 @@ from rl_training.data.datasets.files import to_arrays
 from rl_training.data.memory import ReplayMemory
 from rl_training.data.replay import replay_of
 from rl_training.experiment.config import Config, load_config
-from rl_training.experiment.references import is_reference, resolve_reference, unfitting_call
+from rl_training.experiment.references import is_reference, resolve_maker, unfitting_call
 from rl_training.ops.kernels.returns import running_returns_kernel
 from rl_training.runtime.actors.sources import Source
 from rl_training.runtime.loops.base import Latest, Refresh, known_time_limit
@@ -241,8 +241,8 @@ def _read(config: Config, loop: DatasetConfig, name: str, info: SpaceInfo) -> Of
     }
     if not is_reference(name) or Path(name).exists():
         return open_dataset(name, **answers)
-    make_dataset = resolve_reference(name, key="dataset")
-    problem = unfitting_call(make_dataset, info) if callable(make_dataset) else "it is not a function"
+    make_dataset = resolve_maker(name, key="dataset", makes="a dataset")
+    problem = unfitting_call(make_dataset, info)
     if problem is not None:
         raise UserError(f"{name!r}: is called with (SpaceInfo): {problem}")
     made = make_dataset(info)

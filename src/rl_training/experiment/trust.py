@@ -1,0 +1,126 @@
+"""Which names of code out of a checkpoint or a run's folder may be resolved: the gate that all of them pass.
+
+A name of code is `module:name`. It passes if the caller gives the same name now, if the caller trusts the run, or if
+this user gave it to train this very run. Gymnasium's ids and what comes with this package are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_training.experiment.notes import Name, recall
+from rl_training.experiment.references import import_apart, is_reference
+from rl_training.types import UserError
+
+if TYPE_CHECKING:
+    from rl_training.experiment.config import Config
+
+# The settings that name code, and which of them are resolved for what.
+POLICY = ("algo", "model")
+ENVIRONMENT = ("env_id", "env_kwargs.env_id")
+EPISODES = (*POLICY, *ENVIRONMENT)
+ELSEWHERE = (*POLICY, "callbacks", "dataset")  # training in an environment that the caller brings
+TRAINING = (*ELSEWHERE, *ENVIRONMENT)
+
+# What a folder has in it if it is a run's, or a checkpoint.
+_SIGNS = ("metrics.jsonl", "checkpoints/step_*", "model.safetensors")
+
+_PACKAGED = {
+    "env_id": (
+        "rl_training.runtime.no_velocity:NoVelocity",
+        "rl_training.runtime.cartpole_pixels:cartpole_pixels",
+    ),
+    "dataset": tuple(
+        f"rl_training.data.packaged:{name}" for name in ("pendulum_medium", "pendulum_expert", "cartpole_expert")
+    ),
+}
+
+
+def names_code(key: str, value: Any) -> bool:
+    """Whether the value of a setting names code that does not come with this package or with Gymnasium."""
+    if not isinstance(value, str) or value in _PACKAGED.get(key, ()):
+        return False
+    if key in ENVIRONMENT:  # Gymnasium imports the module of `module:Env-v0`
+        return ":" in value and not value.startswith("custom ")
+    return is_reference(value) and not (key == "dataset" and Path(value).exists())
+
+
+def code_in(config: Config, uses: Iterable[str] = TRAINING) -> Iterator[Name]:
+    """The code that some settings of a config name."""
+    values: dict[str, Sequence[Any]] = {
+        "algo": [config.run.algo],
+        "model": [config.model.model],
+        "env_id": [config.run.env_id],
+        "env_kwargs.env_id": [config.run.env_kwargs.get("env_id")],
+        "callbacks": config.run.callbacks,
+        "dataset": [getattr(config.loop, "dataset", None)],
+    }
+    for key in uses:
+        yield from ((key, value) for value in values[key] if names_code(key, value))
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Lets code in that a run's folder names, by what the caller says and what is noted about this user's own runs.
+
+    `place` is the run's folder, or a checkpoint outside of one. `given` is what the caller gives now. `options` says
+    how a setting is given where that is not `key=value`; a setting that it leaves out cannot be given.
+    """
+
+    place: Path
+    run_id: Any = None
+    trust: bool = False
+    given: frozenset[str] = frozenset()
+    options: Mapping[str, str] | None = None
+
+    @classmethod
+    def before(cls, place: Path, run_id: Any, given: Iterable[Any], **how: Any) -> Gate:
+        """The gate before a run; what the caller gives is any text in these values."""
+        return cls(place, run_id, given=frozenset(_texts_in(list(given))), **how)
+
+    @cached_property
+    def _noted(self) -> dict[Name, str | None]:
+        return recall(self.place, self.run_id)
+
+    def admit(self, names: Iterable[Name]) -> None:
+        """Import the modules of these names, or raise; what the caller gives is found when it is resolved."""
+        for key, name in names:
+            if name in self.given:
+                continue
+            if (key, name) not in self._noted and not self.trust:
+                raise UserError(self._refusal(key, name))
+            import_apart(name, key=key, folder=self._noted.get((key, name)), barred=[self.place])
+
+    def _refusal(self, key: str, name: str) -> str:
+        option = f"{key}=" if self.options is None else self.options.get(key)
+        again = "" if option is None else f"give {option}{name} yourself, or "
+        return (
+            f"{str(self.place)!r}: its {key}={name!r} would import {name.partition(':')[0]!r}, and you did not give "
+            f"that to train this run; to allow it, {again}say --trust (trust=True in Python)"
+        )
+
+
+def owner_of(checkpoint: Path) -> Path:
+    """The folder of the run that a checkpoint belongs to, or the checkpoint itself if it is in none."""
+    real = checkpoint.resolve()
+    return real.parent.parent if real.parent.name == "checkpoints" else real
+
+
+def run_around(file: Path) -> Path | None:
+    """The folder of a run, or the checkpoint, that a file is in."""
+    return next((folder for folder in file.resolve().parents if any(any(folder.glob(sign)) for sign in _SIGNS)), None)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Every text in nested data."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts_in(list(value.values()))
+    elif isinstance(value, Sequence):
+        for item in value:
+            yield from _texts_in(item)
