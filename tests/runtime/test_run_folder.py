@@ -24,6 +24,7 @@ from run_helpers import (
     latest,
     metadata,
     metrics_rows,
+    own_copy,
     run_differences,
     tiny,
 )
@@ -44,7 +45,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def cut(runs: Path, tmp_path: Path) -> Path:
     """The run that ended in the middle, to be damaged."""
-    return Path(shutil.copytree(runs / "cut", tmp_path / "run"))
+    return own_copy(runs / "cut", tmp_path / "run")
 
 
 @pytest.fixture
