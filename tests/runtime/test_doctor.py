@@ -457,7 +457,7 @@ class Raises(Walk):
         ("init", "make", "making it raised OSError: no port is free"),
         ("reset", "step", "reset raised KeyError: 'start'"),
         ("step", "step", "reset or step raised ZeroDivisionError: division by zero"),
-        ("four", "step", "ValueError: not enough values to unpack (expected 5, got 4)"),
+        ("four", "step", "step returned 4 values; it must return (observation, reward, terminated, truncated, info)"),
     ],
 )
 def test_what_an_environment_raises_is_one_line(where: str, subject: str, complaint: str) -> None:

@@ -92,6 +92,9 @@ class RunConfig(ConfigPart):
     vectorization: Literal["auto", "native", "sync", "async"] = setting(
         "auto", "How environments are stepped together; `auto` is native where that is faster, else sync."
     )
+    env_timeout: float | None = setting(
+        300.0, "Seconds that an environment in its own process (`async`) has for a step or a reset; null for any.", gt=0
+    )
     num_envs: int = setting(8, "Environments that are stepped together.", ge=1)
     seed: int = setting(0, "Seed of everything random in the run.", ge=0)
     total_timesteps: int = setting(

@@ -15,6 +15,7 @@ from rl_training.ops.observations import Unpacker
 from rl_training.runtime.envs.journal import Forgetful, keep_state_of
 from rl_training.runtime.envs.lives import lives_lost
 from rl_training.runtime.envs.make import reset_each
+from rl_training.runtime.envs.rules import vector_complaints
 from rl_training.runtime.envs.spaces import ActionScaler, mask_size
 from rl_training.types import Array, Metrics, SpaceInfo, Step, UserError
 
@@ -52,6 +53,7 @@ class Collector:
         self._scale = ActionScaler(info, envs.single_action_space.dtype)
         self._unmasked = not info.mask_size and mask_size(envs.single_action_space) > 0
         self._continuous = info.continuous
+        self._users_own = not type(envs).__module__.startswith("rl_training.")
         self._keeper = keep_state_of(envs)
         self._unpack = Unpacker(info)
         self._has_numbers = self._unpack.float_shape is not None
@@ -94,7 +96,11 @@ class Collector:
         if self._continuous and not all_finite(sent):
             raise UserError(f"training diverged at step {self.steps} (the policy's action is nan); lower learning_rate")
         self._keeper.record(sent)
-        self._raw, raw_reward, terminated, truncated, infos = self.envs.step(sent)
+        came = self.envs.step(sent)
+        if self._users_own:
+            for words in vector_complaints(self.envs.single_observation_space, self.num_envs, came):
+                raise UserError(f"the vector environment at step {self.steps + self.num_envs}: {words}")
+        self._raw, raw_reward, terminated, truncated, infos = came
         if self._unmasked and "action_mask" in infos:
             raise UserError("an environment returns info['action_mask'] from step only; reset must return one too")
         self.terminated, self.truncated = terminated, truncated

@@ -25,6 +25,7 @@ from rl_training.runtime.doctor.env_repeat import (
 )
 from rl_training.runtime.doctor.report import Finding, Level, one_line
 from rl_training.runtime.envs.make import EnvFactory, EnvMaker
+from rl_training.runtime.envs.rules import BrokenRule, flag_complaints, observation_complaints, reward_complaints
 from rl_training.types import SpaceInfo, UserError
 
 # The length of episodes in checks that need many episode ends.
@@ -53,6 +54,9 @@ def check_environment(
         try:
             envs = maker.masking(envs)
             info = maker.describe(envs)
+        except BrokenRule as error:
+            yield Finding("PROBLEM", "step", str(error))
+            return
         except UserError as error:
             yield Finding("PROBLEM", "spaces", str(error))
             return
@@ -66,7 +70,8 @@ def check_environment(
         try:
             played = _play(copy_of(maker, info), info, steps)
         except Exception as error:
-            yield Finding("PROBLEM", "step", f"reset or step raised {_words(error)}")
+            words = str(error) if isinstance(error, BrokenRule) else f"reset or step raised {_words(error)}"
+            yield Finding("PROBLEM", "step", words)
             return
         yield from _check_observations(played)
         yield from _check_episodes(played)
@@ -113,9 +118,7 @@ class Played:
 
     def count(self, length: int, terminated: Any, truncated: Any) -> None:
         """Count the two flags of a step, and an episode of this length if it is over."""
-        for name, flag in (("terminated", terminated), ("truncated", truncated)):
-            if not isinstance(flag, (bool, np.bool_)):
-                self.odd_flags.add(f"{name} is a {type(flag).__name__}")
+        self.odd_flags.update(flag_complaints(terminated, truncated))
         self.terminated += bool(terminated)
         self.truncated += bool(truncated)
         self.both += bool(terminated) and bool(truncated)
@@ -145,32 +148,27 @@ def _play(env: AnyCopy, info: SpaceInfo, steps: int) -> Played:
     return played
 
 
-def complaints_of(space: gym.Space[Any], value: Any, name: str = "") -> Iterator[tuple[Level, str]]:
+def complaints_of(space: gym.Space[Any], value: Any) -> Iterator[tuple[Level, str]]:
     """What is wrong with an observation; equal faults have equal messages, so that they can be counted."""
-    where = f"observation {name!r}" if name else "an observation"
+    broken = list(observation_complaints(space, value))
+    yield from (("PROBLEM", words) for words in broken) if broken else _remarks(space, value)
+
+
+def _remarks(space: gym.Space[Any], value: Any, name: str = "") -> Iterator[tuple[Level, str]]:
+    """What else there is to say of an observation that has the right form: on its kind and its numbers."""
     if isinstance(space, gym.spaces.Dict):
-        if not isinstance(value, Mapping) or value.keys() != space.spaces.keys():
-            yield "PROBLEM", f"{where} does not have the entries {', '.join(space.spaces)}"
-            return
         for key, part in space.spaces.items():
-            yield from complaints_of(part, value[key], f"{name}.{key}" if name else key)
+            yield from _remarks(part, value[key], f"{name}.{key}" if name else key)
     elif isinstance(space, gym.spaces.Box):
-        yield from _complaints_of_box(space, value, where)
-    elif not space.contains(value):
-        yield "PROBLEM", f"{where} is not in its space {space}"
+        yield from _remarks_of_box(space, value, f"observation {name!r}" if name else "an observation")
 
 
-def _complaints_of_box(space: gym.spaces.Box, value: Any, where: str) -> Iterator[tuple[Level, str]]:
+def _remarks_of_box(space: gym.spaces.Box, value: Any, where: str) -> Iterator[tuple[Level, str]]:
     array = np.asarray(value)
     if not isinstance(value, (np.ndarray, np.generic)):
         yield "note", f"{where} is a {type(value).__name__}, not an array"
     elif array.dtype != space.dtype:
-        lossless = np.can_cast(array.dtype, space.dtype, "same_kind")
-        words = f"{where} has dtype {array.dtype}, its space {space.dtype}"
-        yield ("note", f"{words}; it is converted") if lossless else ("PROBLEM", words)
-    if array.shape != space.shape:
-        yield "PROBLEM", f"{where} has the shape {array.shape}, its space {space.shape}"
-        return
+        yield "note", f"{where} has dtype {array.dtype}, its space {space.dtype}; it is converted"
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         yield "PROBLEM", f"{where} holds nan or infinity"
         return
@@ -208,7 +206,7 @@ def _seen(played: Played) -> int:
 def _check_episodes(played: Played) -> Iterator[Finding]:
     limit = "no TimeLimit" if played.time_limit is None else f"a TimeLimit of {played.time_limit:,} steps"
     for words in sorted(played.odd_flags):
-        yield Finding("PROBLEM", "truncation", f"{words}; it must be a bool")
+        yield Finding("PROBLEM", "truncation", words)
     if not played.lengths:
         reachable = played.time_limit is None or played.time_limit <= played.steps
         advice = "set time_limit, or try more --steps" if played.time_limit is None else "its TimeLimit has no effect"
@@ -227,10 +225,9 @@ def _check_episodes(played: Played) -> Iterator[Finding]:
 
 
 def _check_rewards(played: Played) -> Iterator[Finding]:
-    odd = [reward for reward in played.rewards if not isinstance(reward, (int, float, np.number, np.bool_))]
-    if odd:
-        shape = f" of shape {odd[0].shape}" if isinstance(odd[0], np.ndarray) else ""
-        yield Finding("PROBLEM", "reward", f"is a {type(odd[0]).__name__}{shape}; it must be a number")
+    odd = next((words for reward in played.rewards for words in reward_complaints(reward)), None)
+    if odd is not None:
+        yield Finding("PROBLEM", "reward", odd.removeprefix("the reward "))
         return
     rewards = np.array(played.rewards, np.float64)
     bad = ~np.isfinite(rewards)

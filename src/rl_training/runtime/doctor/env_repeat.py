@@ -17,6 +17,7 @@ from rl_training.runtime.doctor.report import Level
 from rl_training.runtime.envs.journal import Forgetful, Journal, keep_state_of
 from rl_training.runtime.envs.lives import life_lost
 from rl_training.runtime.envs.make import EnvMaker, reset_each
+from rl_training.runtime.envs.rules import called
 from rl_training.runtime.envs.spaces import ActionScaler, PackedObservation
 from rl_training.types import Array, SpaceInfo, Step
 
@@ -56,12 +57,13 @@ class Copy:
         self._scale = ActionScaler(info, self.env.action_space.dtype)
 
     def reset(self, seed: int) -> Any:
-        obs, infos = self.env.reset(seed=seed)
+        obs, infos = called(self.env, "reset", lambda env: env.reset(seed=seed))
         self._look(infos)
         return obs
 
     def step(self, action: Array) -> tuple[Any, Any, Any, Any]:
-        obs, reward, terminated, truncated, infos = self.env.step(self._scale(action)[0])
+        sent = self._scale(action)[0]
+        obs, reward, terminated, truncated, infos = called(self.env, "step", lambda env: env.step(sent))
         self._look(infos)
         return obs, reward, terminated, truncated
 

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rl_training.algorithms.base import LoopConfig
 from rl_training.experiment.references import is_reference, resolve_maker, unfitting_call
@@ -35,6 +35,7 @@ from rl_training.runtime.envs.boards import (
 )
 from rl_training.runtime.envs.dmc import is_dmc, register_dmc
 from rl_training.runtime.envs.grids import is_grid, make_grid, register_grids
+from rl_training.runtime.envs.in_turn import InTurn
 from rl_training.runtime.envs.lives import FrameStack
 from rl_training.runtime.envs.processes import OwnProcesses
 from rl_training.runtime.envs.spaces import PackedObservation, describe_spaces, mask_size
@@ -117,6 +118,7 @@ class EnvMaker:
         self.env_id = env_id = settings.env_id
         self.env_kwargs = dict(settings.env_kwargs)
         self.vectorization = settings.vectorization
+        self._env_timeout = settings.env_timeout
         self._threads = settings.threads
         self.loop = loop
         self.masked = False
@@ -265,7 +267,7 @@ class EnvMaker:
             options = self.env_kwargs | ({} if limit is None else {"max_episode_steps": limit})
             return native(num_envs=num_envs, **(dict(self.spec.kwargs) if self.spec else {}) | options)
         if mode == "async":
-            return OwnProcesses(self.single, num_envs)
+            return OwnProcesses(self.single, num_envs, self._env_timeout)
         return self._sync(num_envs)
 
     def _made_vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
@@ -292,8 +294,7 @@ class EnvMaker:
         return NATIVE.get(str(self.spec.vector_entry_point))
 
     def _sync(self, num_envs: int, seat: Callable[[Game], BoardEnv] = SelfPlay) -> VectorEnv[Any, Any, Any]:
-        make = partial(self.single, seat)
-        envs = SyncVectorEnv([make] * num_envs, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+        envs = InTurn(partial(self.single, seat), num_envs)
         self._made = [made for made in self._made if made() is not None]
         for env in envs.envs:
             inner = _innermost(env)

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl_training.ops.observations import layout, pack, row_bytes
+from rl_training.runtime.envs.rules import BrokenRule, observation_complaints
 from rl_training.types import Array, ObsPart, SpaceInfo, UserError
 
 
@@ -83,8 +84,19 @@ class PackedObservation(gym.Wrapper[Any, Any, Any, Any]):
         return self._row(obs, info, over=bool(terminated or truncated)), reward, terminated, truncated, info
 
     def _row(self, obs: Any, info: Mapping[str, Any], *, over: bool) -> Array:
+        if not self._fits(obs):  # packing would convert it, whatever it is
+            for words in observation_complaints(self.env.observation_space, obs):
+                raise BrokenRule(words)
         mask = self._mask(info, over=over) if self.mask_size else None
         return pack(obs, mask, self.parts, self.mask_size)
+
+    def _fits(self, obs: Any) -> bool:
+        """Whether an observation is what it is packed as, at first glance."""
+        for part in self.parts:
+            value = obs.get(part.name) if type(obs) is dict else obs
+            if type(value) is not np.ndarray or value.shape != part.shape or value.dtype != part.dtype:
+                return False
+        return True
 
     def _mask(self, info: Mapping[str, Any], *, over: bool) -> Array | None:
         given = info.get("action_mask")
