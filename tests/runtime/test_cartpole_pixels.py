@@ -14,8 +14,8 @@ from rl_training.algorithms.base import LoopConfig
 from rl_training.experiment.config import load_config
 from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.cartpole_pixels import CartPolePixels, Picture, cartpole_pixels
-from rl_training.runtime.envs.journal import OwnStates, keep_state_of
 from rl_training.runtime.envs.make import EnvMaker
+from rl_training.runtime.envs.own_states import OwnStates, keep_state_of
 from rl_training.runtime.train import build, train
 from rl_training.types import UserError
 from run_helpers import cut_and_resume, latest, run_differences, tiny

@@ -342,16 +342,16 @@ class SavableWalk(Walk):
     resets = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        type(self).resets += 1
-        return super().reset(seed=None if seed is None else seed + type(self).resets, options=options)
+        self.resets += 1
+        return super().reset(seed=None if seed is None else seed + self.resets, options=options)
 
     def get_state(self) -> dict[str, Any]:
-        return {"place": self.place, "rng": self.np_random.bit_generator.state, "resets": type(self).resets}
+        return {"place": self.place, "rng": self.np_random.bit_generator.state, "resets": self.resets}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.place = state["place"]
         self.np_random.bit_generator.state = state["rng"]
-        type(self).resets = state["resets"]
+        self.resets = state["resets"]
 
 
 class UnseededWalk(Walk):

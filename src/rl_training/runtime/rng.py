@@ -67,6 +67,12 @@ def _restore_global_state(state: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
+def global_position() -> bytes:
+    """Where the global generators are: another place after anything was drawn from one of them."""
+    _, keys, *rest = np.random.get_state()
+    return repr((random.getstate(), rest)).encode() + np.asarray(keys).tobytes() + bytes(torch.get_rng_state().numpy())
+
+
 @contextmanager
 def untouched() -> Iterator[None]:
     """Restore the global generators at the end, whatever is drawn from them inside."""

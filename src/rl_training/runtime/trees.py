@@ -21,6 +21,20 @@ def to_arrays(value: Any) -> Any:
     return value.numpy().copy() if isinstance(value, torch.Tensor) else _converted(value, to_arrays)
 
 
+def equal(left: Any, right: Any) -> bool:
+    """Whether nested data with tensors is the same, to the bit."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, torch.Tensor):
+        same = left.dtype == right.dtype and left.shape == right.shape
+        return bool(same and left.numpy().tobytes() == right.numpy().tobytes())
+    if isinstance(left, Mapping):
+        return left.keys() == right.keys() and all(equal(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(equal, left, right))
+    return bool(left == right or (left != left and right != right))
+
+
 def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
     """Convert the entries of a mapping, a list or a tuple; a named tuple becomes a plain one."""
     if isinstance(value, Mapping):

@@ -208,8 +208,9 @@ def _differences(meta: dict[str, Any], run: Run) -> list[str]:
         notes.append(f"threads is {torch.get_num_threads()}, was {meta['threads']}: results may differ in last bits")
     if meta["engine"] != run.algorithm.engine:
         notes.append(f"engine is {run.algorithm.engine}, was {meta['engine']}: results may differ in last bits")
-    if not run.source.exact:
-        notes.append("the environments could not be restored exactly: their episodes start again")
+    for why in run.source.why_not_exact:
+        notes.append(f"the environments are not restored exactly: {why}")
+        _LOG.warning(notes[-1])
     return notes
 
 

@@ -8,18 +8,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.ops.kernels.checks import all_finite
 from rl_training.ops.observations import Unpacker
-from rl_training.runtime.envs.journal import Forgetful, keep_state_of
+from rl_training.runtime.envs.journal import by_environment
 from rl_training.runtime.envs.lives import lives_lost
 from rl_training.runtime.envs.make import reset_each
+from rl_training.runtime.envs.memories import Memory, memory_of, not_restored, packed, unpacked
+from rl_training.runtime.envs.own_states import keep_state_of
+from rl_training.runtime.envs.processes import OwnProcesses
 from rl_training.runtime.envs.rules import vector_complaints
 from rl_training.runtime.envs.spaces import ActionScaler, mask_size
 from rl_training.types import Array, Metrics, SpaceInfo, Step, UserError
 
 _EPISODE_WINDOW = 100
+_EARLIER = "at an earlier resume, "
 # Known as soon as the first episode has ended.
 EPISODE_METRICS = ("episode_return_mean", "episode_length_mean")
 
@@ -59,6 +63,7 @@ class Collector:
         self._has_numbers = self._unpack.float_shape is not None
         self._all = np.ones(self.num_envs, np.bool_)
         self.lost: Array | None = None
+        self._why_not_exact: list[str] = []  # what the latest resume that was not exact has lost
         # Why episodes ended with the last step, if they did. Lost lives do not end an episode and are not included.
         self.terminated = self.truncated = np.zeros(self.num_envs, np.bool_)
         self.seeds = np.zeros(self.num_envs, np.int64)  # of the running episodes, if each has its own
@@ -74,14 +79,21 @@ class Collector:
     @property
     def exact(self) -> bool:
         """Whether a run that is resumed from here continues as if it had never stopped."""
-        return self.restarts == 0 and not isinstance(self._keeper, Forgetful)
+        return not self.why_not_exact
+
+    @property
+    def why_not_exact(self) -> list[str]:
+        """Why it does not, in one line each."""
+        return list(dict.fromkeys([*self._why_not_exact, *self._keeper.why_lost()]))
 
     def start(self) -> None:
         """Begin the first episodes."""
         if self._mode == AutoresetMode.DISABLED:
             self.obs = self._restart(self._all)
         else:  # such a vector environment may have a single generator, and takes one seed
-            self._raw = self.envs.reset(seed=int(self._new_seeds()[0]))[0]
+            seed = self._new_seeds()[:1]
+            self._raw = self.envs.reset(seed=int(seed[0]))[0]
+            self._keeper.begin(self._all, np.repeat(seed, self.num_envs), self._raw)
             self.obs = self._observed(self._raw)
         self._check(np.zeros(self.num_envs, np.float32), self.obs)
 
@@ -95,12 +107,13 @@ class Collector:
         obs, sent = self.obs, self._scale(action)
         if self._continuous and not all_finite(sent):
             raise UserError(f"training diverged at step {self.steps} (the policy's action is nan); lower learning_rate")
-        self._keeper.record(sent)
+        taken = sent.copy() if self._continuous else sent  # an environment may change its own
         came = self.envs.step(sent)
         if self._users_own:
             for words in vector_complaints(self.envs.single_observation_space, self.num_envs, came):
                 raise UserError(f"the vector environment at step {self.steps + self.num_envs}: {words}")
         self._raw, raw_reward, terminated, truncated, infos = came
+        self._keeper.record(taken, self._raw, raw_reward, terminated, truncated)
         if self._unmasked and "action_mask" in infos:
             raise UserError("an environment returns info['action_mask'] from step only; reset must return one too")
         self.terminated, self.truncated = terminated, truncated
@@ -135,7 +148,7 @@ class Collector:
         seeds = self._new_seeds()
         self.seeds = np.where(mask, seeds, self.seeds)
         self._raw = reset_each(self.envs, seeds.tolist(), None if mask is self._all else mask)
-        self._keeper.begin(mask, seeds)
+        self._keeper.begin(mask, seeds, self._raw)
         return self._observed(self._raw)
 
     def _new_seeds(self) -> Array:
@@ -193,27 +206,42 @@ class Collector:
             "resetting": torch.from_numpy(self._resetting.copy()),
             "raw": torch.from_numpy(np.array(self._raw)),
             "keeper": self._keeper.state_dict(),
+            "memories": packed(_memories(self.envs)),
+            "why_not_exact": list(self._why_not_exact),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore everything; an environment whose observation differs from the saved one starts a new episode."""
+        """Restore everything; an environment that cannot be brought back starts a new episode."""
         self.steps, self.restarts, self._episodes = state["steps"], state["restarts"], state["episodes"]
         self._recent = deque(((ret, length) for ret, length in state["recent"]), maxlen=_EPISODE_WINDOW)
         self._recent_metrics = None
         self._returns, self._lengths = state["returns"].numpy().copy(), state["lengths"].numpy().copy()
         self._resetting = state["resetting"].numpy().copy()
         self._raw = state["raw"].numpy().copy()
-        differs = self._keeper.restore(self.envs, state["keeper"], self._raw)
+        restored = self._keeper.restore(self.envs, state["keeper"], self._raw)
+        differs = restored.differs
+        left = not_restored(unpacked(state["memories"]), _memories(self.envs))
+        left = {b: words for b, words in left.items() if not differs[b]}
+        why = [f"{words}, so the episode starts again" for words in restored.why] + by_environment(left)
+        self._why_not_exact = why or [f"{_EARLIER}{words.removeprefix(_EARLIER)}" for words in state["why_not_exact"]]
         self.obs = self._observed(self._raw)
         lost = differs | state["lost"].numpy() if "lost" in state else differs
         self.lost = lost.copy() if lost.any() else None
         if differs.any():
             self.restarts += 1
-            self._returns[differs], self._lengths[differs], self._resetting[differs] = 0.0, 0, False
-            if isinstance(self._keeper, Forgetful):
-                self.start()
-            else:
+            if self._mode == AutoresetMode.DISABLED:
                 self.obs = self._restart(differs)
+            else:  # they are reset together
+                differs, self.lost = self._all, self._all.copy()
+                self.start()
+            self._returns[differs], self._lengths[differs], self._resetting[differs] = 0.0, 0, False
 
     def close(self) -> None:
         self.envs.close()
+
+
+def _memories(envs: VectorEnv[Any, Any, Any]) -> list[Memory]:
+    """What the objects of each environment hold; those of all, if they cannot be told apart."""
+    if isinstance(envs, OwnProcesses):
+        return envs.memories()
+    return [memory_of(env) for env in envs.envs] if isinstance(envs, SyncVectorEnv) else [memory_of(envs)]

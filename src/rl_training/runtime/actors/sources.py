@@ -28,6 +28,10 @@ class Source(Protocol):
     def exact(self) -> bool:
         """Whether a run that is resumed from here continues as if it had never stopped."""
 
+    @property
+    def why_not_exact(self) -> list[str]:
+        """Why it does not, in one line each."""
+
     def start(self) -> None:
         """Begin the first episodes."""
 
@@ -74,6 +78,10 @@ class Local:
     def exact(self) -> bool:
         return self.collector.exact
 
+    @property
+    def why_not_exact(self) -> list[str]:
+        return self.collector.why_not_exact
+
     def publish(self, weights: Callable[[], Mapping[str, Tensor]], values: Mapping[str, float], version: int) -> None:
         """Nothing to do: the actor shares the learner's weights and values."""
 
@@ -93,6 +101,7 @@ class Nothing:
     num_envs = 0
     steps = 0
     exact = True
+    why_not_exact: list[str] = []
 
     def start(self) -> None:
         """Nothing to do: there are no episodes."""

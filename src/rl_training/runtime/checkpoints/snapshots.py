@@ -28,6 +28,7 @@ def take_snapshot(run: Run) -> Checkpoint:
         "engine": run.algorithm.engine,
         "threads": torch.get_num_threads(),
         "resume": "exact" if run.source.exact else "restarted",
+        "why_restarted": run.source.why_not_exact,
         "eval": run.eval_metrics,
     }
     policy = run.algorithm.policy.policy_state()

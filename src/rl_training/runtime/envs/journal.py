@@ -1,62 +1,145 @@
-"""Saves and restores the exact state of environments: by their own methods if they have them, else by replay."""
+"""Restores environments by replay: from the seeds of their episodes, with the actions since."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import VectorEnv
 
-from rl_training.runtime.envs.make import find_time_limit, reset_each
-from rl_training.runtime.trees import to_arrays, to_tensors
-from rl_training.types import Array
+from rl_training.runtime.envs.fingerprints import PARTS, Fingerprints
+from rl_training.runtime.envs.make import reset_each
+from rl_training.runtime.rng import global_position
+from rl_training.types import Array, UserError
 
+# Of an episode that is longer than this nothing is kept, so that checkpoints do not grow without end.
+LONGEST_EPISODE = 100_000
 _TRIM_EVERY = 4096
+_NOT_KEPT = -1
+
+
+@dataclass
+class Restored:
+    """Which environments could not be restored, as a mask, and why, by environment."""
+
+    differs: Array
+    faults: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def why(self) -> list[str]:
+        return by_environment(self.faults)
 
 
 class StateKeeper(Protocol):
     """Keeps what is needed to restore the environments."""
 
-    def begin(self, mask: Array, seeds: Array) -> None:
-        """Record that episodes of the masked environments start from these seeds."""
+    def begin(self, mask: Array, seeds: Array, obs: Any) -> None:
+        """Record that episodes of the masked environments started from these seeds, with these observations."""
 
-    def record(self, action: Array) -> None:
-        """Record the actions that the environments are about to take."""
+    def record(self, action: Array, obs: Any, reward: Any, terminated: Any, truncated: Any) -> None:
+        """Record the actions that the environments took, and what they returned."""
+
+    def why_lost(self) -> list[str]:
+        """Why running episodes could not be restored from the state of now; empty if they can be."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state as plain data and tensors."""
 
-    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Array:
-        """Restore the environments; returns a mask of those whose observation differs from `shown`."""
+    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Restored:
+        """Restore the environments, whose latest observations were `shown`."""
+
+
+def by_environment(faults: Mapping[int, str]) -> list[str]:
+    """One line for each fault, with the environments that have it."""
+    indices = defaultdict(list)
+    for index, words in sorted(faults.items()):
+        indices[words].append(index)
+    return [f"{_named(which)}: {words}" for words, which in indices.items()]
+
+
+def _named(indices: list[int]) -> str:
+    if len(indices) == 1:
+        return f"environment {indices[0]}"
+    first, last = indices[0], indices[-1]
+    consecutive = last - first + 1 == len(indices)
+    return f"environments {f'{first} to {last}' if consecutive else ', '.join(map(str, indices))}"
+
+
+def other_parts(wrong: Array) -> dict[int, str]:
+    """The names of the parts that a replay returned differently, from a mask `[B, 3]`, by environment."""
+    found = enumerate(wrong.tolist())
+    named = {b: [name for name, differs in zip(PARTS, row, strict=True) if differs] for b, row in found}
+    return {b: f"other {' and '.join(names)}" for b, names in named.items() if names}
+
+
+def all_lost(error: Exception, num_envs: int) -> Restored:
+    """The result of a replay in which an environment raised an error: none is where it was."""
+    words = " ".join(f"{type(error).__name__}: {error}".split())
+    return Restored(
+        np.ones(num_envs, np.bool_), dict.fromkeys(range(num_envs), f"replaying its episode raised {words}")
+    )
+
+
+def unequal_rows(left: Any, right: Array) -> Array:
+    """A mask of the rows that differ; of all, if the shapes do."""
+    left = np.asarray(left)
+    if left.shape != right.shape:
+        return np.ones(len(right), np.bool_)
+    mask: Array = (left != right).reshape(len(right), -1).any(axis=1)
+    return mask
 
 
 class Journal:
-    """Keeps the seeds of the running episodes and the actions since, and restores by reset and replay.
+    """Keeps the seeds and actions of the running episode and of the one before it, and restores by reset and replay.
 
-    It needs environments that are reset explicitly, one by one (Gymnasium's DISABLED autoreset).
+    The episode before shows what an environment carries over from one episode to the next, when the running one has
+    only begun. Environments must be reset explicitly, one by one (Gymnasium's DISABLED autoreset).
     """
 
     def __init__(self, num_envs: int) -> None:
-        self._seeds = np.zeros(num_envs, np.int64)
-        self._starts = np.zeros(num_envs, np.int64)
+        # Of the episode before, and of the running one. If there is none before, both are the same.
+        self._seeds = np.zeros((2, num_envs), np.int64)
+        self._starts = np.full((2, num_envs), _NOT_KEPT, np.int64)
+        self._prints = Fingerprints(num_envs)
         self._actions: list[Array] = []
 
-    def begin(self, mask: Array, seeds: Array) -> None:
-        self._seeds[mask] = seeds[mask]
-        self._starts[mask] = len(self._actions)
+    def begin(self, mask: Array, seeds: Array, obs: Any) -> None:
+        for rows, now in ((self._seeds, seeds), (self._starts, np.full_like(seeds, len(self._actions)))):
+            rows[0, mask], rows[1, mask] = rows[1, mask], now[mask]
+        self._forget_before(mask & (self._starts[0] == _NOT_KEPT))
+        self._prints.begin(mask, obs)
 
-    def record(self, action: Array) -> None:
+    def record(self, action: Array, obs: Any, reward: Any, terminated: Any, truncated: Any) -> None:
         self._actions.append(action)
+        self._prints.add(obs, reward, terminated, truncated)
         if len(self._actions) % _TRIM_EVERY == 0:
             self._trim()
 
+    def _forget_before(self, mask: Array) -> None:
+        for rows in (self._seeds, self._starts):
+            rows[0, mask] = rows[1, mask]
+
     def _trim(self) -> None:
-        oldest = int(self._starts.min())
+        """Forget what is too long, and the actions before the oldest episode that is kept."""
+        most = len(self._actions) - LONGEST_EPISODE
+        self._starts[1, self._starts[1] < most] = _NOT_KEPT
+        self._forget_before((self._starts[0] < most) | (self._starts[1] == _NOT_KEPT))
+        kept = self._starts[self._starts != _NOT_KEPT]
+        oldest = int(kept.min()) if kept.size else len(self._actions)
         del self._actions[:oldest]
-        self._starts -= oldest
+        self._starts[self._starts != _NOT_KEPT] -= oldest
+
+    def why_lost(self) -> list[str]:
+        self._trim()
+        return by_environment(self._too_long())
+
+    def _too_long(self) -> dict[int, str]:
+        words = f"its episode is longer than {LONGEST_EPISODE:,} steps, of which no more are kept"
+        return dict.fromkeys(np.flatnonzero(self._starts[1] == _NOT_KEPT).tolist(), words)
 
     def state_dict(self) -> dict[str, Any]:
         self._trim()
@@ -64,122 +147,57 @@ class Journal:
         return {
             "seeds": torch.from_numpy(self._seeds.copy()),
             "starts": torch.from_numpy(self._starts.copy()),
+            "sums": torch.from_numpy(self._prints.sums.copy()),
             "actions": torch.from_numpy(actions),
         }
 
-    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Array:
+    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Restored:
         self._seeds, self._starts = state["seeds"].numpy().copy(), state["starts"].numpy().copy()
+        self._prints.sums[:] = state["sums"].numpy()
         self._actions = list(state["actions"].numpy().copy())
-        seeds = [int(seed) for seed in self._seeds]
-        obs = reset_each(envs, seeds)
-        differs = np.zeros(len(seeds), np.bool_)
-        for t, action in enumerate(self._actions):
-            self._begin_late(envs, (self._starts == t) & (t > 0), seeds)
-            obs, _, terminated, truncated, _ = envs.step(action)
-            # An environment whose episode starts later is only kept running until then. If an episode ends now that
-            # was still running when it was saved, the environment differs.
-            over = (terminated | truncated) & (self._starts != t + 1)
-            differs |= over & (self._starts <= t)
-            self._begin_late(envs, over, seeds)
-        late = self._starts == len(self._actions)
-        obs = np.asarray(reset_each(envs, seeds, late) if self._actions and late.any() else obs)
-        if obs.shape != shown.shape:
-            return np.ones_like(differs)
-        differs |= (obs != shown).any(axis=tuple(range(1, obs.ndim)))
-        return differs
+        again, position = Journal(len(shown)), global_position()
+        try:
+            obs = self._replay(envs, again)
+        except UserError:
+            raise
+        except Exception as error:
+            self._starts[:] = _NOT_KEPT
+            return all_lost(error, len(shown))
+        wrong = self._prints.sums != again._prints.sums
+        wrong[0, self._starts[0] == self._starts[1]] = False
+        differs: Array = wrong.any(axis=0)
+        differs[:, 0] |= unequal_rows(obs, shown)
+        if global_position() != position:
+            differs[:, 1] = False  # rewards came from global generators, which no replay repeats: they are saved apart
+        faults = {b: f"replaying its episode gives {words}" for b, words in other_parts(differs).items()}
+        faults |= self._too_long()
+        lost = np.isin(np.arange(len(shown)), list(faults))
+        self._starts[:, lost] = _NOT_KEPT
+        return Restored(lost, faults)
 
-    @staticmethod
-    def _begin_late(envs: VectorEnv[Any, Any, Any], mask: Array, seeds: list[int]) -> None:
-        if mask.any():
-            reset_each(envs, seeds, mask)
+    def _replay(self, envs: VectorEnv[Any, Any, Any], again: Journal) -> Array:
+        """Repeat all that is kept, and record it in another journal; returns the latest observations."""
+        seeds, begun = self._seeds_at(0), self._begun_at(0)
+        obs = reset_each(envs, seeds.tolist())
+        again.begin(begun, seeds, obs)
+        step, moving = getattr(envs, "step_some", None), begun
+        for time, action in enumerate(self._actions, start=1):
+            # Others than ours cannot be stepped one by one. What is not to move yet is then only kept running.
+            returned: Any = step(action.copy(), moving) if step is not None else envs.step(action.copy())
+            obs, reward, terminated, truncated, _ = returned
+            again.record(action, obs, reward, terminated, truncated)
+            seeds, begun = self._seeds_at(time), self._begun_at(time)
+            over = terminated | truncated
+            moving = (moving & ~over) | begun
+            if (over | begun).any():
+                obs = reset_each(envs, seeds.tolist(), over | begun)
+                again.begin(begun, seeds, obs)
+        return obs
 
+    def _begun_at(self, time: int) -> Array:
+        mask: Array = (self._starts == time).any(axis=0)
+        return mask
 
-class OwnVectorState:
-    """Uses the `get_state` and `set_state` of a vector environment."""
-
-    def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
-        self._envs: Any = envs
-
-    def begin(self, mask: Array, seeds: Array) -> None:
-        pass
-
-    def record(self, action: Array) -> None:
-        pass
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"own": to_tensors(self._envs.get_state())}
-
-    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Array:
-        envs.reset(seed=0)
-        self._envs.set_state(to_arrays(state["own"]))
-        return np.zeros(len(shown), np.bool_)
-
-
-class OwnStates(OwnVectorState):
-    """Uses the `get_state` and `set_state` of every environment, and saves their time limits and generators."""
-
-    def state_dict(self) -> dict[str, Any]:
-        envs = self._envs.envs
-        return {
-            "own": [to_tensors(env.unwrapped.get_state()) for env in envs],
-            "elapsed": [_elapsed(env) for env in envs],
-            "rng": [to_tensors(_generator_state(env)) for env in envs],
-        }
-
-    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Array:
-        envs.reset(seed=0)
-        kept = (state["own"], state["elapsed"], state["rng"])
-        for env, own, elapsed, rng in zip(self._envs.envs, *kept, strict=True):
-            env.unwrapped.set_state(to_arrays(own))
-            if rng is not None:
-                env.unwrapped.np_random.bit_generator.state = to_arrays(rng)
-            limit = find_time_limit(env)
-            if limit is not None:
-                limit._elapsed_steps = elapsed
-        return np.zeros(len(shown), np.bool_)
-
-
-class Forgetful(OwnVectorState):
-    """For environments that reset themselves and have no `get_state`: their episodes restart after a resume."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Array:
-        return np.ones(len(shown), np.bool_)
-
-
-def keep_state_of(envs: VectorEnv[Any, Any, Any]) -> StateKeeper:
-    """The most exact keeper that these environments allow."""
-    if _has_state(envs):
-        return OwnVectorState(envs)
-    if isinstance(envs, SyncVectorEnv) and all(_has_state(env.unwrapped) and _plain(env) for env in envs.envs):
-        return OwnStates(envs)
-    if envs.metadata["autoreset_mode"] == AutoresetMode.DISABLED:
-        return Journal(envs.num_envs)
-    return Forgetful(envs)
-
-
-def _has_state(env: Any) -> bool:
-    return callable(getattr(env, "get_state", None)) and callable(getattr(env, "set_state", None))
-
-
-def _plain(env: gym.Env[Any, Any]) -> bool:
-    """Whether no wrapper has state other than the elapsed time."""
-    plain_wrappers = (gym.wrappers.TimeLimit, gym.wrappers.OrderEnforcing, gym.wrappers.PassiveEnvChecker)
-    while isinstance(env, gym.Wrapper):
-        if not isinstance(env, plain_wrappers):
-            return False
-        env = env.env
-    return True
-
-
-def _elapsed(env: gym.Env[Any, Any]) -> int | None:
-    limit = find_time_limit(env)
-    return None if limit is None else limit._elapsed_steps
-
-
-def _generator_state(env: gym.Env[Any, Any]) -> Any:
-    """The state of Gymnasium's own generator; None if the environment does not use it."""
-    generator = env.unwrapped._np_random
-    return None if generator is None else generator.bit_generator.state
+    def _seeds_at(self, time: int) -> Array:
+        seeds: Array = np.where(self._starts[1] <= time, self._seeds[1], self._seeds[0])
+        return seeds
