@@ -158,6 +158,26 @@ def test_the_checkpoint_of_an_opponent_runs_nothing(command: Command, runs: Path
     assert not evil.imported
 
 
+def test_trust_reaches_the_game_and_its_opponent(command: Command, tmp_path: Path) -> None:
+    settings = TINY_GAME | {"total_timesteps": 48, "eval_episodes": 2}
+    train(settings | {"model": "rl_training.testing:LinearMuZero"}, run_dir=tmp_path / "trained")
+    train(settings | {"env_id": "board_games:CountedFromOne"}, run_dir=tmp_path / "counted")
+    opponent = shutil.copytree(tmp_path / "trained", tmp_path / "opponent")
+    counted = shutil.copytree(tmp_path / "counted", tmp_path / "copy")
+    game = ["train", "gumbel_muzero", *as_overrides(settings), f"eval_opponent={opponent}", "--quiet"]
+    for words in (
+        ["eval", tmp_path / "trained", "--episodes", "2", "--opponent", opponent],
+        game,
+        ["play", counted],
+        ["plot", counted, "--search", "--output", "out.png"],
+    ):
+        refused(command(*words), "--trust (trust=True in Python)")
+        assert command(*words, "--trust").code == 0, words
+    # Those that this user trained need no word.
+    assert command("eval", opponent.parent / "trained", "--opponent", opponent.parent / "trained").code == 0
+    assert command("play", tmp_path / "counted").code == 0
+
+
 def test_a_run_to_start_from_is_only_read(command: Command, runs: Path, tmp_path: Path) -> None:
     evil = Code(Path.cwd(), "own_evil")
     settings: dict[str, Any] = {"online": True, "offline_fraction": 0.0, "dataset": None, "total_timesteps": 24}

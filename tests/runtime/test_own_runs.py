@@ -204,13 +204,19 @@ def test_trust_finds_installed_modules_and_is_noted(
     assert command("resume", copy, "total_timesteps=72", "--quiet").code == 0
 
 
-def test_nothing_is_imported_from_the_folder_of_an_own_run(run: Path, command: Command, code: Code) -> None:
+def test_nothing_is_imported_from_the_folder_of_an_own_run(
+    run: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even if the code that was given lay there: others write into a folder that is passed around."""
     (file,) = noted()
     note = json.loads(file.read_text())
     file.write_text(json.dumps(note | {"code": [[key, name, str(run)] for key, name, _ in note["code"]]}))
     inside = Code(run, "own_code")
     refused(command("eval", run), "there is no module 'own_code'")
+    monkeypatch.chdir(run)
+    monkeypatch.syspath_prepend("")
+    given = ["env_id=own_code:make", "callbacks=[own_code:Cb]"]
+    refused(command("resume", ".", FURTHER, *given), "there is no module 'own_code'")
     assert not inside.imported
 
 
@@ -307,7 +313,7 @@ def test_a_note_is_of_this_user_alone(run: Path, command: Command, tmp_path: Pat
     assert note["id"] == metadata(run)["run_id"]
     project = str(tmp_path / "project")
     assert note["code"] == [["callbacks", "own_code:Cb", project], ["env_id", "own_code:make", project]]
-    assert "project" not in json.dumps(metadata(run)), "nothing of it is in the run"
+    assert project not in json.dumps(metadata(run)), "nothing of it is in the run"
     for path, mode in ((file, 0o622), (file.parent, 0o777)):  # anybody could have written it
         before = stat.S_IMODE(path.stat().st_mode)
         path.chmod(mode)

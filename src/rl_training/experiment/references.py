@@ -40,8 +40,8 @@ def resolve_reference(text: str, *, key: str) -> Any:
     if not is_reference(text):
         raise UserError(f"{key}={text!r}: give it as 'module:name', for example 'my_package.my_module:MyName'")
     module_name, _, path = text.partition(":")
-    folder = os.getcwd()
-    if module_name not in sys.modules and folder not in sys.path:
+    folder = current_folder()
+    if module_name not in sys.modules and folder is not None and folder not in sys.path:
         sys.path.append(folder)
     value = _imported(module_name, f"{key}={text!r}", f"looked in {folder} too")
     for name in path.split("."):
@@ -50,6 +50,14 @@ def resolve_reference(text: str, *, key: str) -> Any:
         except AttributeError:
             raise UserError(f"{key}={text!r}: {module_name!r} has no {name!r}") from None
     return value
+
+
+def current_folder() -> str | None:
+    """The current folder, if it is still there."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
 
 
 def _imported(module_name: str, asked_by: str, where: str) -> Any:
@@ -64,24 +72,31 @@ def _imported(module_name: str, asked_by: str, where: str) -> Any:
 
 
 def import_apart(text: str, *, key: str, folder: str | None, barred: Sequence[Path]) -> None:
-    """Import the module of a name that nobody typed just now, so that `resolve_reference` finds it.
+    """Import the module of a name out of a run's folder, so that `resolve_reference` finds it.
 
-    It is looked for among the installed modules and in `folder`, but not in the current folder or in `barred` ones.
+    It is looked for among the installed modules and in `folder`, not in the current folder, and never in `barred` ones.
     """
     module_name = text.partition(":")[0]
     if module_name in sys.modules:
         return
+    where = "the current folder is not searched for what you do not give yourself"
+    if folder is not None:
+        where = f"looked in {folder} too"
     if folder is not None and _within(folder, barred):
-        folder = None
+        folder, where = None, "the run's own folder is never searched"
+
+    here = current_folder()
 
     def is_barred(place: str) -> bool:
-        return place != folder and (os.path.realpath(place) == os.path.realpath(os.curdir) or _within(place, barred))
+        real = os.path.realpath(place or here or os.sep)  # an empty place is the current folder
+        if folder is not None and real == os.path.realpath(folder):
+            return False
+        return not place or (here is not None and real == os.path.realpath(here)) or _within(real, barred)
 
     parent = found_in(module_name)
     if parent is not None and is_barred(parent):  # a package of the current folder that was imported before
         raise UserError(f"{key}={text!r}: is in {parent}, which is not searched for it; give it yourself")
     with _searching(folder, is_barred):
-        where = "the current folder is not searched, unless you give it yourself" if folder is None else f"see {folder}"
         _imported(module_name, f"{key}={text!r}", where)
 
 

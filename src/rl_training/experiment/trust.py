@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_training.experiment.notes import Name, recall
-from rl_training.experiment.references import import_apart, is_reference
+from rl_training.experiment.references import current_folder, import_apart, is_reference
 from rl_training.types import UserError
 
 if TYPE_CHECKING:
@@ -87,13 +87,12 @@ class Gate:
         return recall(self.place, self.run_id)
 
     def admit(self, names: Iterable[Name]) -> None:
-        """Import the modules of these names, or raise; what the caller gives is found when it is resolved."""
+        """Import the modules of these names, or raise. The current folder is searched for what the caller gives."""
         for key, name in names:
-            if name in self.given:
-                continue
-            if (key, name) not in self._noted and not self.trust:
+            folder = current_folder() if name in self.given else self._noted.get((key, name))
+            if not (self.trust or name in self.given or (key, name) in self._noted):
                 raise UserError(self._refusal(key, name))
-            import_apart(name, key=key, folder=self._noted.get((key, name)), barred=[self.place])
+            import_apart(name, key=key, folder=folder, barred=[self.place])
 
     def _refusal(self, key: str, name: str) -> str:
         option = f"{key}=" if self.options is None else self.options.get(key)
