@@ -59,17 +59,13 @@ def train(target: str, overrides: tuple[str, ...], seeds: str | None, quiet: boo
         with _watching(quiet) as callbacks:
             _report(driver.train(config, callbacks=callbacks, trust=trust))
         return
-    from rl_training.runtime.seeds import SeedsInterrupted, train_seeds
+    from rl_training.runtime.seeds import train_seeds
 
     if any(override.startswith("seed=") for override in overrides):
         raise UserError(f"seed and --seeds={seeds}: give one of them")
-    try:
-        with _watching(quiet) as callbacks:
-            options: dict[str, Any] = {"callbacks": callbacks, "report": _report_seed, "trust": trust}
-            _report_seeds(train_seeds(config, _whole_numbers(seeds), **options))
-    except SeedsInterrupted as stop:
-        _report_seeds(stop.outcome)
-        raise
+    with _watching(quiet) as callbacks, _reporting_seeds():
+        options: dict[str, Any] = {"callbacks": callbacks, "report": _report_seed, "trust": trust}
+        _report_seeds(train_seeds(config, _whole_numbers(seeds), **options))
 
 
 @cli.command()
@@ -79,11 +75,23 @@ def train(target: str, overrides: tuple[str, ...], seeds: str | None, quiet: boo
 @click.option("--quiet", is_flag=True, help="Show nothing but the result.")
 @trust_option
 def resume(run: str, overrides: tuple[str, ...], which: str, quiet: bool, trust: bool) -> None:
-    """Resume RUN (its folder, or a checkpoint in it) exactly where it stopped."""
+    """Resume RUN (its folder, or a checkpoint in it) exactly where it stopped.
+
+    RUN may also be the folder of `train --seeds`: what is missing of it is trained.
+    """
+    from rl_training.runtime.seeds import holds_seeds, resume_seeds
     from rl_training.runtime.workflows import resume_training
 
-    with _watching(quiet) as callbacks:
-        _report(resume_training(run, which=which, overrides=overrides, callbacks=callbacks, trust=trust))
+    if not holds_seeds(run):
+        with _watching(quiet) as callbacks:
+            _report(resume_training(run, which=which, overrides=overrides, callbacks=callbacks, trust=trust))
+        return
+    if overrides or which != "latest":
+        raise UserError(
+            f"{run!r}: holds several seeds, which go on as they were; resume one of its runs to change that"
+        )
+    with _watching(quiet) as callbacks, _reporting_seeds():
+        _report_seeds(resume_seeds(run, callbacks=callbacks, report=_report_seed, trust=trust))
 
 
 @cli.command("eval")
@@ -333,6 +341,18 @@ def _report_seed(seed: int, result: TrainResult) -> None:
     )
 
 
+@contextmanager
+def _reporting_seeds() -> Iterator[None]:
+    """Report the finished runs of several seeds also if a signal ends them."""
+    from rl_training.runtime.seeds import SeedsInterrupted
+
+    try:
+        yield
+    except SeedsInterrupted as stop:
+        _report_seeds(stop.outcome)
+        raise
+
+
 def _report_seeds(outcome: SeedsResult) -> None:
     if outcome.runs:
         for name, estimate in (("mean", outcome.mean), ("IQM", outcome.iqm)):
@@ -352,8 +372,12 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _what_is_left(result: TrainResult | None) -> str:
-    """How to continue the run that a signal ended, if it was one."""
+def _what_is_left(stop: BaseException | None) -> str:
+    """How to continue what a signal ended, if it can be continued."""
+    result: TrainResult | None = getattr(stop, "result", None)
+    outcome: SeedsResult | None = getattr(stop, "outcome", None)
+    if outcome is not None and outcome.missing:
+        return f"; continue with: rl-training resume {outcome.folder}"
     if result is None or result.run_dir is None:
         return ""
     if result.stop_reason == "interrupted":
@@ -374,6 +398,5 @@ def main() -> None:
         error.show()
         sys.exit(USER_MISTAKE)
     except (KeyboardInterrupt, click.exceptions.Abort) as stop:
-        result = getattr(stop.__cause__, "result", None)  # click raises its own exception from ours
-        click.echo(f"interrupted{_what_is_left(result)}", err=True)
+        click.echo(f"interrupted{_what_is_left(stop.__cause__)}", err=True)  # click raises its own exception from ours
         sys.exit(INTERRUPTED)

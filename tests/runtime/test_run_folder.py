@@ -29,7 +29,7 @@ from run_helpers import (
     tiny,
 )
 
-CONFIG = tiny(env_id="run_helpers:limited_walk", checkpoint_interval=48, eval_interval=48, keep_checkpoints=3)
+CONFIG = tiny(vectorization="sync", checkpoint_interval=48, eval_interval=48, keep_checkpoints=3)
 
 
 @pytest.fixture(scope="module")

@@ -44,6 +44,7 @@ from rl_training.runtime.recurrent_ppo_trainer import train_recurrent_ppo as tra
 from rl_training.runtime.redq_trainer import train_redq as train_redq
 from rl_training.runtime.sac_trainer import train_sac as train_sac
 from rl_training.runtime.seeds import SeedsResult as SeedsResult
+from rl_training.runtime.seeds import resume_seeds as resume_seeds
 from rl_training.runtime.seeds import train_seeds as train_seeds
 from rl_training.runtime.td3_bc_trainer import train_td3_bc as train_td3_bc
 from rl_training.runtime.td3_trainer import train_td3 as train_td3

@@ -66,13 +66,6 @@ class RunFolder:
         for name in (*self.FILES, "checkpoints/latest", "checkpoints/best"):
             own_name(self.path / name)
 
-    def sweep_leftovers(self) -> None:
-        """Remove the drafts of processes that died while they replaced a file; the run must be locked."""
-        for name in self.FILES:
-            for draft in self.path.glob(f".{name}.*"):
-                if draft.suffix[1:].isdigit():
-                    draft.unlink(missing_ok=True)
-
     def write_config(self, flat: Mapping[str, Any]) -> None:
         write_atomically(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(flat))))
 

@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rl_training.data.disk import write_atomically
-from rl_training.experiment.config import Config, load_config
+from rl_training.data.checked_files import damaged
+from rl_training.data.disk import own_name, read_own, write_atomically
+from rl_training.experiment.config import Config, load_config, saved_config
 from rl_training.experiment.manager import run_name
+from rl_training.experiment.notes import new_run_id, remember
+from rl_training.experiment.references import reference_to
+from rl_training.experiment.trust import ELSEWHERE, TRAINING
 from rl_training.ops.statistics import bootstrap_interval, interquartile_mean, mean
 from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import read_meta, read_trainer_state
+from rl_training.runtime.checkpoints.drafts import create_folder, sweep_drafts, sweep_files
+from rl_training.runtime.checkpoints.lock import hold
+from rl_training.runtime.clock import Stopwatch
 from rl_training.runtime.envs.make import EnvFactory
-from rl_training.runtime.train import INTERRUPTED, AnyConfig, Interrupted, TrainResult, train
+from rl_training.runtime.train import INTERRUPTED, AnyConfig, Interrupted, TrainResult, code_of, train
+from rl_training.runtime.workflows import resume_training
 from rl_training.types import UserError
 
+_LOG = logging.getLogger("rl_training")
+
 METRIC = "eval_return_mean"
+_SUMMARY = "summary.json"
 LEVEL = 0.95
 RESAMPLES = 10_000
 
@@ -40,7 +56,14 @@ class SeedsResult:
     config: Config
     folder: Path
     seeds: tuple[int, ...]
-    runs: Mapping[int, TrainResult]
+    runs: dict[int, TrainResult]
+    id: str = ""
+
+    def add(self, seed: int, result: TrainResult) -> None:
+        """Add the result of a run, in the order of the seeds."""
+        known = self.runs | {seed: result}
+        self.runs.clear()
+        self.runs.update({seed: known[seed] for seed in self.seeds if seed in known})
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -68,7 +91,7 @@ class SeedsResult:
 
     @property
     def summary_file(self) -> Path:
-        return self.folder / "summary.json"
+        return self.folder / _SUMMARY
 
     def _estimate(self, statistic: Any) -> Estimate:
         values = np.array(list(self.returns.values()))
@@ -81,6 +104,7 @@ class SeedsResult:
         """The contents of `summary.json`, as plain data."""
         content: dict[str, Any] = {
             "metric": METRIC,
+            "run_id": self.id,
             "seeds": list(self.seeds),
             "missing": list(self.missing),
             "runs": [
@@ -115,47 +139,140 @@ class SeedsInterrupted(Interrupted):
         self.outcome = outcome
 
 
+Report = Callable[[int, TrainResult], None]
+
+
 def train_seeds(
     config: AnyConfig,
     seeds: Sequence[int],
     *,
     callbacks: Sequence[Callback] = (),
     env_factory: EnvFactory | None = None,
-    report: Callable[[int, TrainResult], None] | None = None,
+    report: Report | None = None,
     trust: bool = False,
 ) -> SeedsResult:
     """Train a config on each seed, one after the other, in a new folder with a `summary.json`.
 
-    The summary is written after every run, so that finished runs are kept if training stops early; `report` is called
-    then too, with the seed and its result. `trust` is that of `train`.
+    The summary is written at once and after every run, so that `resume_seeds` can go on if training stops early;
+    `report` is called with every seed and its result. `trust` is that of `train`.
     """
     config = config if isinstance(config, Config) else load_config(config, trust=trust)
-    seeds = _checked(seeds)
-    folder = _make_folder(config)
-    runs: dict[int, TrainResult] = {}
-    outcome = SeedsResult(config, folder, seeds, runs)
+    outcome = SeedsResult(config, Path(), _checked(seeds), {}, new_run_id())
+
+    def fill(folder: Path) -> None:
+        _write_summary(replace(outcome, folder=folder))
+
+    def note(folder: Path) -> None:
+        remember(folder, outcome.id, code_of(config, env_factory))
+
+    name = run_name(config.run.algo, config.run.env_id, None)
+    folder, lock = create_folder(None, config.run.output_dir, name, fill, note)
+    with lock:
+        try:
+            how: dict[str, Any] = {"callbacks": callbacks, "env_factory": env_factory, "trust": trust}
+            return _train(replace(outcome, folder=folder), {}, report, how)
+        except UserError:
+            if not _runs_in(folder):  # a mistake in the config, independent of the seed
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def resume_seeds(
+    folder: str | Path,
+    *,
+    callbacks: Sequence[Callback] = (),
+    env_factory: EnvFactory | None = None,
+    report: Report | None = None,
+    trust: bool = False,
+) -> SeedsResult:
+    """Go on with the folder of `train_seeds`, wherever it stopped: finished runs are kept, others resumed or begun.
+
+    `trust` lets in the code that it names, if you did not train it yourself.
+    """
+    folder = Path(folder)
+    if not holds_seeds(folder):
+        raise UserError(f"{str(folder)!r}: is not a folder of several seeds, which has a {_SUMMARY}")
     try:
-        for seed in seeds:
-            one = config.replace(seed=seed, output_dir=str(folder))
-            runs[seed] = train(one, callbacks=callbacks, env_factory=env_factory, trust=trust)
+        lock = hold(folder)
+    except OSError as error:
+        raise UserError(f"cannot write to {str(folder)!r}: {error.strerror or error}") from error
+    with lock:
+        if lock.inherited:
+            _LOG.warning(f"{str(folder)!r}: {lock.inherited}")
+        outcome = _read_summary(folder, env_factory, trust)
+        begun = {_seed_of(run): run for run in _runs_in(folder)}
+        ended = {seed: _ended(begun[seed]) for seed in outcome.seeds if seed in begun}
+        outcome.runs.update({seed: result for seed, result in ended.items() if result is not None})
+        sweep_drafts(folder)
+        sweep_files(folder, [_SUMMARY])
+        how: dict[str, Any] = {"callbacks": callbacks, "env_factory": env_factory, "trust": trust}
+        return _train(outcome, begun, report, how)
+
+
+def holds_seeds(folder: str | Path) -> bool:
+    """Whether this is the folder of several seeds, rather than that of a run."""
+    return os.path.lexists(Path(folder) / _SUMMARY) and not os.path.lexists(Path(folder) / "checkpoints")
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.glob("*/checkpoints") if not path.parent.name.startswith("."))
+
+
+def _train(
+    outcome: SeedsResult, begun: Mapping[int, Path], report: Report | None, how: Mapping[str, Any]
+) -> SeedsResult:
+    """Train the seeds that are missing; `begun` has the runs that can be resumed."""
+    folder, runs, seed = outcome.folder, outcome.runs, outcome.seeds[0]
+    try:
+        for seed in outcome.seeds:
+            if seed not in runs and seed in begun:
+                outcome.add(seed, resume_training(begun[seed], **how))
+            elif seed not in runs:
+                outcome.add(seed, train(outcome.config.replace(seed=seed, output_dir=str(folder)), **how))
             _write_summary(outcome)
             if report is not None:
                 report(seed, runs[seed])
     except KeyboardInterrupt as stop:
         result = stop.result if isinstance(stop, Interrupted) else TrainResult({}, None, None, INTERRUPTED)
         if result.stop_reason != INTERRUPTED:  # the signal came when this run was at its end
-            runs[seed] = result
+            outcome.add(seed, result)
         _write_summary(outcome)
         raise SeedsInterrupted(result, outcome) from stop
     except UserError as error:
-        if not any(folder.iterdir()):  # a mistake in the config, independent of the seed
+        if not _runs_in(folder):
             raise
         done = f"; done before it: {', '.join(map(str, runs))}" if runs else ""
         raise UserError(f"seed {seed}: {error}\nThe runs are in {folder}{done}") from error
-    finally:
-        with suppress(OSError):
-            folder.rmdir()  # only succeeds if a mistake prevented the first run
     return outcome
+
+
+def _seed_of(run_dir: Path) -> int:
+    checkpoint = find_checkpoint(run_dir)
+    with _understood(checkpoint / "meta.json"):
+        return int(read_meta(checkpoint)["config"]["seed"])
+
+
+def _ended(run_dir: Path) -> TrainResult | None:
+    """The result of a run that has ended; None if it can go on."""
+    checkpoint = find_checkpoint(run_dir)
+    meta, trainer = read_meta(checkpoint), read_trainer_state(checkpoint)
+    with _understood(checkpoint / "state.json"):
+        complete = trainer["should_stop"] or meta["step"] >= meta["config"]["total_timesteps"]
+        if not complete or trainer["due"] is not None:
+            return None
+        clock = Stopwatch()
+        clock.set(trainer["seconds"])
+        metrics = trainer["metrics"] | trainer["eval_metrics"] | clock.metrics(meta["step"])
+        return TrainResult(metrics, checkpoint, run_dir, trainer["stop_reason"])
+
+
+@contextmanager
+def _understood(file: Path) -> Iterator[None]:
+    """Turn what is missing in a file into one message."""
+    try:
+        yield
+    except (OSError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise damaged(file, repr(error)) from None
 
 
 def _checked(seeds: Sequence[int]) -> tuple[int, ...]:
@@ -167,18 +284,18 @@ def _checked(seeds: Sequence[int]) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def _make_folder(config: Config) -> Path:
-    """Make a new folder for the runs, named like a run."""
-    parent, name = Path(config.run.output_dir), run_name(config.run.algo, config.run.env_id, None)
-    try:
-        for attempt in range(1, 1000):
-            folder = parent / (name if attempt == 1 else f"{name}-{attempt}")
-            with suppress(FileExistsError):
-                folder.mkdir(parents=True)
-                return folder
-    except OSError as error:
-        raise UserError(f"cannot write the runs to {str(parent)!r}: {error.strerror or error}") from error
-    raise UserError(f"cannot write the runs to {str(parent)!r}: too many have the name {name!r}")
+def _read_summary(folder: Path, env_factory: EnvFactory | None, trust: bool) -> SeedsResult:
+    """What a folder of several seeds was made for, without the runs in it."""
+    file = own_name(folder / _SUMMARY)
+    with _understood(file):
+        summary = json.loads(read_own(file))
+        saved, seeds = {"config": dict(summary["config"]), "run_id": summary["run_id"]}, list(summary["seeds"])
+        if any(type(seed) is not int for seed in seeds):
+            raise ValueError("its seeds are not whole numbers")
+    uses = TRAINING if env_factory is None else ELSEWHERE
+    given = [reference_to(env_factory)]
+    config = saved_config(folder, saved, trust=trust, uses=uses, given=given, options={})
+    return SeedsResult(config, folder, _checked(seeds), {}, str(summary["run_id"]))
 
 
 def _write_summary(outcome: SeedsResult) -> None:

@@ -49,6 +49,7 @@ __all__ = [
     "TrainResult",
     "build",
     "build_policy",
+    "code_of",
     "policy_for",
     "run",
     "train",
@@ -107,10 +108,10 @@ def build(
         Log(config.run.log_interval),
         Save(config.run.checkpoint_interval),
     ]
-    return Run(config, surroundings, algorithm, source, loop, ordered, _code_of(config, env_factory))
+    return Run(config, surroundings, algorithm, source, loop, ordered, code_of(config, env_factory))
 
 
-def _code_of(config: Config, env_factory: EnvFactory | None) -> list[Name]:
+def code_of(config: Config, env_factory: EnvFactory | None) -> list[Name]:
     """The code that a run uses by name: not that of its environment, if a function of another name makes it."""
     by_name = env_factory is None or reference_to(env_factory) == config.run.env_id
     return list(code_in(config, TRAINING if by_name else ELSEWHERE))

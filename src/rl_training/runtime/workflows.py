@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -261,6 +262,8 @@ def _run_of(path: str | Path, which: str) -> tuple[RunFolder, str]:
     """The run that a path means, and which of its checkpoints; raises if it is not in a run's folder."""
     found = find_run(path)
     if found is None:
+        if os.path.lexists(Path(path) / "summary.json"):
+            raise UserError(f"{str(path)!r}: holds several seeds; go on with resume_seeds, or resume one of its runs")
         read_meta(find_checkpoint(path))
         raise UserError(f"{str(path)!r}: is not in a run's folder; load it with Agent.load and call learn")
     return RunFolder(found[0]), found[1] or which

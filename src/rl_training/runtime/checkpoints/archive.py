@@ -15,7 +15,7 @@ from rl_training.experiment.trust import owner_of
 from rl_training.runtime.checkpoints.catalogue import newest, point, pointed, prune, supersede, sweep_leftovers
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, write_checkpoint
 from rl_training.runtime.checkpoints.chunk_files import ARRAYS_FOLDER
-from rl_training.runtime.checkpoints.drafts import create_folder, sweep_drafts
+from rl_training.runtime.checkpoints.drafts import create_folder, sweep_drafts, sweep_files
 from rl_training.runtime.checkpoints.lock import Lock, hold
 from rl_training.types import Metrics, UserError
 
@@ -120,7 +120,7 @@ class Archive:
             folder.update_metadata(run_id=self.run_id)
             self._note(folder.path, run)
             sweep_leftovers(folder.checkpoints)
-            folder.sweep_leftovers()
+            sweep_files(folder.path, folder.FILES)
             sweep_drafts(folder.path.parent)
         return words
 

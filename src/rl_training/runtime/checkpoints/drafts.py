@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -90,6 +90,14 @@ def sweep_drafts(parent: Path) -> None:
         if _DRAFT.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
             with suppress(OSError, UserError):
                 _sweep(path)
+
+
+def sweep_files(folder: Path, names: Iterable[str]) -> None:
+    """Remove the drafts of files that dead processes were replacing; the folder must be locked."""
+    for name in names:
+        for draft in folder.glob(f".{name}.*"):
+            if draft.suffix[1:].isdigit():
+                draft.unlink(missing_ok=True)
 
 
 def _sweep(draft: Path) -> None:
