@@ -651,13 +651,13 @@ def test_environments_that_lost_their_episode_are_marked_until_the_loop_has_seen
     run.close()
     assert run.source.collector.lost.tolist() == [False, True, False]
     # Saved before the loop has asked, resumed exactly this time: it is still to be said.
-    write_checkpoint(tmp_path / "agent", run.snapshot())
+    run.archive.export(tmp_path / "agent", run)
     again, _ = restore(tmp_path / "agent")
     assert again.source.collector.restarts == run.source.collector.restarts == 1
     assert again.source.collector.lost.tolist() == [False, True, False]
     assert again.source.take_lost().tolist() == [False, True, False]
     assert again.source.take_lost() is None
-    write_checkpoint(tmp_path / "agent", again.snapshot())
+    again.archive.export(tmp_path / "agent", again)
     again.close()
     last, _ = restore(tmp_path / "agent")
     last.close()
