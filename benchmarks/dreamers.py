@@ -13,7 +13,7 @@ from importlib import import_module
 from math import ceil
 from typing import Any
 
-from trainers import Advance, repeating
+from trainers import Advance, keep_libraries, repeating
 
 
 @dataclass(frozen=True)
@@ -233,6 +233,7 @@ def our_algorithm(task: Task, engine: str) -> Any:
         "imagination_starts": task.starts,
     }
     run = build(load_config(settings | asdict(task.size)))
+    keep_libraries(run)
     run.close()
     return run.algorithm
 

@@ -26,10 +26,17 @@ def started(**settings: Any) -> Any:
     from rl_training.runtime.train import build
 
     run = build(load_config({"device": "cpu"} | settings))
+    keep_libraries(run)
     run.start()
     while run.steps < settings.get("learning_starts", 0):
         run.advance()
     return run
+
+
+def keep_libraries(run: Any) -> None:
+    """Let a run have its threads for as long as the process lasts, as runs of older versions do by themselves."""
+    if hasattr(run, "libraries"):
+        run.libraries.__enter__()
 
 
 def ours(*, unit: str, **settings: Any) -> Advance:

@@ -1,4 +1,4 @@
-"""What all tests share: quiet property tests that leave no files behind, one thread of torch, and quick processes."""
+"""What all tests share: property tests that leave no files, one thread of torch and of BLAS, and quick processes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from threadpoolctl import threadpool_limits
 
 # Compiled kernels and a busy machine make single examples slow; a database would leave a folder behind.
 settings.register_profile(
     "project", database=None, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("project")
+
+
+threadpool_limits(1, user_api="blas")  # tests that step a loop themselves would be slow with more
 
 
 @pytest.fixture(autouse=True)

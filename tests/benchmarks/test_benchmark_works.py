@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from benchmark_helpers import BENCHMARKS, libraries, trainers, works
-from rl_training.runtime import train
 from rl_training.runtime.train import Run
 
 ON_POLICY = {"ppo_cartpole", "a2c_cartpole", "trpo_cartpole", "recurrent_ppo_cartpole", "ppo_halfcheetah"}
@@ -233,11 +232,10 @@ def test_threads_reach_the_libraries(
 ) -> None:
     told: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", told.append)
-    monkeypatch.setattr(train, "threadpool_limits", lambda *limits, **which: None)
     works.WORKS[name].build(peer, threads=2)
     assert told == [2]
     works.WORKS["a2c_cartpole"].build("ours", threads=3)
-    assert told == [2, 3]
+    assert (told[0], set(told[1:])) == (2, {3})
 
 
 def linear(inputs: int, outputs: int) -> nn.Linear:

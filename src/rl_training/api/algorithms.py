@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -17,6 +17,7 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.envs.given import Env, parse_env
 from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.evaluate import Evaluation
+from rl_training.runtime.libraries import Threads
 from rl_training.runtime.loggers import ProgressDisplay
 from rl_training.runtime.rng import seeded, untouched
 from rl_training.runtime.train import Run, TrainResult, build
@@ -58,8 +59,15 @@ class Agent:
         self._scale = ActionScaler(run.info, np.dtype(run.action_dtype))
         # The package draws from the run's streams only. User code may draw from the global ones, so it is guarded.
         known = run.config.model.model == "auto" and run.config.run.algo in REGISTRY
-        self._guarded: Callable[[], AbstractContextManager[None]] = nullcontext if known else untouched
+        threads = run.config.run.threads
+        self._acting: Callable[[], AbstractContextManager[None]] = (lambda: Threads(threads)) if known else self._apart
         self._prediction_rng = np.random.Generator(np.random.PCG64(seeded(run.config.run.seed, "prediction")))
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        """The run's own libraries, whose generators stay as they are."""
+        with self._run.libraries, untouched():
+            yield
 
     @property
     def config(self) -> Config:
@@ -131,7 +139,7 @@ class Agent:
         carry = policy.initial_carry(len(rows)) if state is None else state
         if episode_start is not None:
             carry = policy.begin_episodes(carry, start_mask(episode_start, len(rows)))
-        with self._guarded():
+        with self._acting():
             act = policy.act(rows, carry, explore=not deterministic, rng=self._prediction_rng)
         action = self._scale(act.action)
         return (action[0] if single else action), act.carry

@@ -35,7 +35,8 @@ from rl_training.runtime.checkpoints.checkpoint import Checkpoint, fitting_polic
 from rl_training.runtime.checkpoints.chunk_files import load_arrays
 from rl_training.runtime.envs.make import EnvMaker, RebuiltPerEpisode
 from rl_training.runtime.envs.spaces import ActionScaler
-from rl_training.runtime.rng import actor_streams, seeded, untouched
+from rl_training.runtime.libraries import Libraries
+from rl_training.runtime.rng import actor_streams, seed_global_generators, seeded
 from rl_training.runtime.schedules import restore_acting_values
 from rl_training.runtime.train import build_policy
 from rl_training.types import Act, Array, Carry, SpaceInfo, UserError
@@ -222,12 +223,14 @@ def collect(
     _check_sources(sources)
     saved = [None if one.run is None else _Saved.read(one.run, env_id, trust=trust) for one in sources]
     settings = _common_environment(sources, saved, env_id, env_kwargs)
-    with untouched(), closing(_collector(settings, seed)) as collector:
+    threads = max((one.config.run.threads for one in saved if one is not None), default=1)
+    with Libraries(threads), closing(_collector(settings, seed)) as collector:
         actors = [
             _actor(one, collector, _seed_of(seed, number), explore=not deterministic)
             for number, one in enumerate(saved)
         ]
         weights = [behaviour.weight for behaviour in sources]
+        seed_global_generators(seed)
         played = list(_play_in_turn(actors, weights, goal, by_steps=steps is not None))
     shares = [f"{behaviour}: {sum(turn == n for turn, _, _ in played)} episodes" for n, behaviour in enumerate(sources)]
     source = asdict(settings) | {

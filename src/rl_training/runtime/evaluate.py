@@ -22,8 +22,9 @@ from rl_training.runtime.envs.given import Env, parse_env
 from rl_training.runtime.envs.lives import lives_lost
 from rl_training.runtime.envs.make import EnvMaker, reset_each
 from rl_training.runtime.envs.spaces import ActionScaler, actions_in_words, observations_in_words
+from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition, find_opponent
-from rl_training.runtime.rng import seeded, untouched
+from rl_training.runtime.rng import seeded
 from rl_training.types import Array, Metrics, SpaceInfo, UserError
 
 _LOG = logging.getLogger("rl_training")
@@ -186,7 +187,7 @@ class Evaluator:
         Whatever the policy draws comes from a random stream that is the same in every evaluation.
         `heed` is called before every step; it may raise.
         """
-        with untouched():
+        with Libraries(self._settings.threads):
             # The size of a batch can change the last bits of its rows, so it depends on `episodes` only.
             envs = self._environments(min(episodes, _MOST_ENVS))
             seeds = game_seeds(episodes) if self._info.two_player else episode_seeds(episodes)
@@ -206,7 +207,7 @@ class Evaluator:
         return self._walk(policy, seed, steps, explore=policy.judged_by_samples)
 
     def _walk(self, policy: Policy, seed: int, steps: int, *, explore: bool) -> Walk:
-        with untouched():
+        with Libraries(self._settings.threads):
             envs = self._environments(1)
             scale, rng = ActionScaler(self._info, envs.single_action_space.dtype), _policy_stream()
             obs, carry = [self._row(self._reset(envs, [seed], np.zeros(1, np.int64), None))], policy.initial_carry(1)

@@ -24,6 +24,7 @@ from rl_training.models.world_model import DreamerNetwork
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import read_meta
 from rl_training.runtime.evaluate import Walk, in_its_own
+from rl_training.runtime.libraries import Threads
 from rl_training.runtime.saved_policy import load_policy
 from rl_training.types import Array, UserError
 
@@ -89,7 +90,8 @@ def view_imagination(
         walk = evaluator.walk(policy, seed, step + horizon)
     if len(walk.action) <= step:
         raise UserError(f"step={step}: the episode with seed {seed} is over after {len(walk.action)} steps")
-    real, dreamt = _compared(policy, walk, step, saved.config.algorithm.gamma)
+    with Threads(run.threads):
+        real, dreamt = _compared(policy, walk, step, saved.config.algorithm.gamma)
     return ImaginationView(
         checkpoint=saved.path,
         algo=run.algo,

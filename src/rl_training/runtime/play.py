@@ -16,6 +16,7 @@ from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.envs.boards import Game
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.evaluate import Score
+from rl_training.runtime.libraries import Threads
 from rl_training.runtime.opponents import PolicyPlayer
 from rl_training.runtime.rng import seeded
 from rl_training.runtime.saved_policy import load_policy
@@ -94,7 +95,8 @@ class Table:
                     return False
                 total += game.move(move)
             else:
-                move = self.player.choose(game, self._rng)
+                with Threads(1):
+                    move = self.player.choose(game, self._rng)
                 self._say(f"{MARKS[1 - person]} plays {move + self._offset}")
                 total -= game.move(move)
         self._say(draw(game))

@@ -20,11 +20,16 @@ def seeded(seed: int, name: str) -> np.random.SeedSequence:
     return np.random.SeedSequence([seed, zlib.crc32(name.encode())])
 
 
-def make_streams(seed: int) -> dict[str, np.random.Generator]:
-    """The run's own generators; the global ones are seeded too, for user code that uses them."""
+def seed_global_generators(seed: int) -> None:
+    """Seed the generators that user code may draw from."""
     random.seed(int(seeded(seed, "python").generate_state(1)[0]))
     np.random.seed(int(seeded(seed, "numpy").generate_state(1)[0]))
     torch.manual_seed(int(seeded(seed, "torch").generate_state(1)[0]))
+
+
+def make_streams(seed: int) -> dict[str, np.random.Generator]:
+    """The run's own generators; the global ones are seeded too."""
+    seed_global_generators(seed)
     return {name: np.random.Generator(np.random.PCG64(seeded(seed, name))) for name in STREAMS}
 
 
@@ -37,17 +42,18 @@ def actor_streams(seed: int, number: int) -> tuple[np.random.Generator, np.rando
 
 def streams_state(streams: Mapping[str, np.random.Generator]) -> dict[str, Any]:
     """The state of the run's generators and of the global ones, as plain data."""
-    return {"streams": {name: stream.bit_generator.state for name, stream in streams.items()}} | _global_state()
+    return {"streams": {name: stream.bit_generator.state for name, stream in streams.items()}} | global_state()
 
 
 def restore_streams(streams: Mapping[str, np.random.Generator], state: Mapping[str, Any]) -> None:
     """Restore what `streams_state` returned."""
     for name, stream in streams.items():
         stream.bit_generator.state = state["streams"][name]
-    _restore_global_state(state)
+    restore_global_state(state)
 
 
-def _global_state() -> dict[str, Any]:
+def global_state() -> dict[str, Any]:
+    """The state of the global generators, as plain data."""
     kind, keys, *rest = np.random.get_state()
     return {
         "python": random.getstate(),
@@ -57,7 +63,8 @@ def _global_state() -> dict[str, Any]:
     }
 
 
-def _restore_global_state(state: Mapping[str, Any]) -> None:
+def restore_global_state(state: Mapping[str, Any]) -> None:
+    """Restore what `global_state` returned."""
     version, keys, gauss = state["python"]
     random.setstate((version, tuple(keys), gauss))
     kind, words, *rest = state["numpy"]
@@ -76,8 +83,8 @@ def global_position() -> bytes:
 @contextmanager
 def untouched() -> Iterator[None]:
     """Restore the global generators at the end, whatever is drawn from them inside."""
-    state = _global_state()
+    state = global_state()
     try:
         yield
     finally:
-        _restore_global_state(state)
+        restore_global_state(state)

@@ -25,6 +25,7 @@ from rl_training.runtime.checkpoints.snapshots import load_snapshot, take_snapsh
 from rl_training.runtime.clock import Stopwatch
 from rl_training.runtime.envs.given import Env
 from rl_training.runtime.evaluate import Evaluation, Evaluator, elsewhere
+from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.loops.base import Loop
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.schedules import ScheduleSet
@@ -58,12 +59,13 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What surrounds a policy: the spaces, the environments for evaluation, and the random streams of the run."""
+    """What surrounds a policy: spaces, environments for evaluation, random streams, and libraries that it borrows."""
 
     info: SpaceInfo
     action_dtype: Any
     evaluator: Evaluator
     streams: Streams
+    libraries: Libraries
 
 
 class Run:
@@ -72,6 +74,7 @@ class Run:
     Each part has one purpose: `source` collects experience, `loop` steps, `schedules` set hyperparameters, `callbacks`
     are notified, `archive` writes to disk, `clock` measures time. `checkpoints/snapshots.py` saves and restores it all.
     `code` is what its config names of the user's own code.
+    Whatever computes borrows the `libraries` of the process, and leaves them as they were.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Run:
         self.code = tuple(code)
         self.info, self.action_dtype = surroundings.info, surroundings.action_dtype
         self.evaluator, self.streams = surroundings.evaluator, surroundings.streams
+        self.libraries = surroundings.libraries
         self.algorithm = algorithm
         self.source = source
         self.loop = loop
@@ -129,15 +133,17 @@ class Run:
 
     def start(self) -> None:
         """Begin the first episodes, after a warm start if the config names another run."""
-        if self.config.loop.origin is not None:
-            take_over(self, self.config.loop.origin)
-        self.source.start()
-        self.refresh(self.steps)  # `Agent.predict` may act before the first step of the loop does this
+        with self.libraries:
+            if self.config.loop.origin is not None:
+                take_over(self, self.config.loop.origin)
+            self.source.start()
+            self.refresh(self.steps)  # `Agent.predict` may act before the first step of the loop does this
 
     def advance(self) -> None:
         """One step of the loop, and its metrics."""
         self.previous_steps, self.evaluated_now = self.steps, False
-        metrics = self.loop.step(self.refresh)
+        with self.libraries:
+            metrics = self.loop.step(self.refresh)
         self.metrics = (
             {"step": float(self.steps)} | metrics | {name: self.algorithm.current(name) for name in self._reported}
         )
@@ -193,14 +199,16 @@ class Run:
         In a game for two players, `asked` may name another opponent than that of the config.
         """
         episodes, policy = whole_number("num_episodes", episodes), self.algorithm.policy
-        if env is not None:
-            made = elsewhere(env, self.config, self.info, asked)
-        elif asked != NOTHING_ASKED:
-            made = self.evaluator.against(asked)
-        else:
-            return self.evaluator(policy, episodes, deterministic=deterministic, heed=self.signals.heed)
-        with closing(made) as evaluator:
-            return evaluator(policy, episodes, deterministic=deterministic, heed=self.signals.heed)
+        how: dict[str, Any] = {"deterministic": deterministic, "heed": self.signals.heed}
+        with self.libraries:
+            if env is not None:
+                made = elsewhere(env, self.config, self.info, asked)
+            elif asked != NOTHING_ASKED:
+                made = self.evaluator.against(asked)
+            else:
+                return self.evaluator(policy, episodes, **how)
+            with closing(made) as evaluator:
+                return evaluator(policy, episodes, **how)
 
     def record_evaluation(self, metrics: Metrics, *, best: bool) -> None:
         self.eval_metrics, self.evaluated_now = metrics, True
@@ -220,11 +228,13 @@ class Run:
         return arrays_of(self.loop.parts)
 
     def snapshot(self) -> Checkpoint:
-        return take_snapshot(self)
+        with self.libraries:
+            return take_snapshot(self)
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Load everything that a checkpoint holds."""
-        load_snapshot(self, checkpoint)
+        with self.libraries:
+            load_snapshot(self, checkpoint)
 
     def save(self) -> None:
         """Write a checkpoint into the run's folder, if it has one."""

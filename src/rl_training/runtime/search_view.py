@@ -22,6 +22,7 @@ from rl_training.runtime.checkpoints.checkpoint import read_meta
 from rl_training.runtime.envs.boards import Game
 from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.evaluate import Moment, in_its_own
+from rl_training.runtime.libraries import Threads
 from rl_training.runtime.play import MARKS, draw, drawable, numbers_from
 from rl_training.runtime.saved_policy import SavedPolicy, load_policy
 from rl_training.types import Array, SpaceInfo, UserError
@@ -86,7 +87,8 @@ def view_search(
     changes: dict[str, Any] = {} if simulations is None else {"num_simulations": simulations}
     saved = load_policy(found, trust=trust, device=device, **changes)
     settings = drawable(saved.config) if saved.info.two_player else saved.config.run
-    with closing(in_its_own(settings, saved.config.loop, saved.info, trust=trust)) as evaluator:
+    made = in_its_own(settings, saved.config.loop, saved.info, trust=trust)
+    with Threads(settings.threads), closing(made) as evaluator:
         moment = evaluator.moment(saved.policy, seed, step)
         mover = "" if moment.game is None else f", {MARKS[moment.game.turn]} to move"
         return _view(saved, moment, f"step {step} of the episode with seed {seed}{mover}")

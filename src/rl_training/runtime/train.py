@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import torch
 from gymnasium.vector import VectorEnv
-from threadpoolctl import threadpool_limits
 
 from rl_training.algorithms.base import CollectingLoopConfig, Context, ModelConfig, Policy, PolicyContext
 from rl_training.data.datasets.dataset import OfflineDataset
@@ -29,11 +28,12 @@ from rl_training.runtime.clock import WALL_CLOCK
 from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.envs.make import EnvFactory, EnvMaker
 from rl_training.runtime.evaluate import Evaluator
+from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.loggers import build_loggers
 from rl_training.runtime.loops import LOOPS
 from rl_training.runtime.loops.base import Loop
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
-from rl_training.runtime.rng import make_streams, untouched
+from rl_training.runtime.rng import make_streams
 from rl_training.runtime.run import COMPLETED, INTERRUPTED, Interrupted, Run, Surroundings, TrainResult
 from rl_training.runtime.signals import Cut
 from rl_training.types import SpaceInfo, UserError
@@ -91,9 +91,9 @@ def build(
     if family not in LOOPS:
         raise UserError(f"algo={config.run.algo!r}: its SPEC has family={family!r}; must be one of {', '.join(LOOPS)}")
     num_envs = config.run.num_envs if collects else 1
-    with ExitStack() as on_failure:
+    with Libraries(config.run.threads) as libraries, ExitStack() as on_failure:
         asked = Opposition(trust=trust)
-        surroundings, envs, context = _surroundings(config, num_envs, env_factory, on_failure, asked)
+        surroundings, envs, context = _surroundings(config, num_envs, env_factory, libraries, on_failure, asked)
         algorithm = config.spec.build(Context(**context, num_envs=num_envs, streams=surroundings.streams))
         source: Source = _local(config, surroundings, envs, algorithm.policy) if collects else Nothing()
         loop: Loop = resolve_reference(LOOPS[family], key="family")(algorithm, source, config)
@@ -121,8 +121,8 @@ def build_policy(
     config: Config, *, env_factory: EnvFactory | None = None, asked: Opposition = NOTHING_ASKED
 ) -> tuple[Policy, Surroundings]:
     """Build only the policy of a config, and what is needed to evaluate it; `asked` may name another opponent."""
-    with ExitStack() as on_failure:
-        surroundings, envs, context = _surroundings(config, 1, env_factory, on_failure, asked)
+    with Libraries(config.run.threads) as libraries, ExitStack() as on_failure:
+        surroundings, envs, context = _surroundings(config, 1, env_factory, libraries, on_failure, asked)
         policy = config.spec.policy(PolicyContext(**context))
         envs.close()
         on_failure.pop_all()
@@ -131,8 +131,7 @@ def build_policy(
 
 def policy_for(config: Config, info: SpaceInfo) -> Policy:
     """Build only the policy of a config, for spaces that are known; its environment is not needed."""
-    _limit_threads(config.run.threads)
-    with untouched():  # new weights are drawn from the global generator
+    with Libraries(config.run.threads):  # new weights are drawn from the global generator
         return config.spec.policy(PolicyContext(**_context(config, info)))
 
 
@@ -140,11 +139,11 @@ def _surroundings(
     config: Config,
     num_envs: int,
     env_factory: EnvFactory | None,
+    libraries: Libraries,
     on_failure: ExitStack,
     asked: Opposition,
 ) -> tuple[Surroundings, VectorEnv[Any, Any, Any], dict[str, Any]]:
     """The surroundings of a policy, its environments, and the arguments that it is built from."""
-    _limit_threads(config.run.threads)
     streams = make_streams(config.run.seed)
     maker = EnvMaker(config.run, config.loop, env_factory)
     envs = maker.masking(maker.vector(num_envs))
@@ -152,13 +151,8 @@ def _surroundings(
     info = maker.describe(envs)
     _check_capabilities(config, info)
     evaluator = Evaluator(maker, info, config.run, asked)
-    surroundings = Surroundings(info, envs.single_action_space.dtype, evaluator, streams)
+    surroundings = Surroundings(info, envs.single_action_space.dtype, evaluator, streams, libraries)
     return surroundings, envs, _context(config, info)
-
-
-def _limit_threads(threads: int) -> None:
-    torch.set_num_threads(threads)
-    threadpool_limits(1, user_api="blas")  # NumPy's threads slow it down: only torch uses several
 
 
 def _context(config: Config, info: SpaceInfo) -> dict[str, Any]:
@@ -273,7 +267,7 @@ def run(run: Run) -> TrainResult:
     run.archive.lock()
     run.clock.start()
     try:
-        with run.signals.noted():
+        with run.libraries, run.signals.noted():
             for words in (*run.loop.warnings(run.config.run.total_timesteps), *run.evaluator.warnings()):
                 _LOG.warning(words)
             _drive(run)

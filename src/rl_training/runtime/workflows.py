@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from rl_training.data.replay_files import read_info
 from rl_training.experiment.config import Config, load_config, saved_config
@@ -29,6 +28,7 @@ from rl_training.runtime.checkpoints.lock import Lock, hold
 from rl_training.runtime.envs.given import Env
 from rl_training.runtime.envs.make import EnvFactory
 from rl_training.runtime.evaluate import Evaluation, elsewhere
+from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.saved_policy import restore_policy
 from rl_training.runtime.train import Run, TrainResult, build, build_policy, policy_for
@@ -110,12 +110,13 @@ def judge_checkpoint(
     config = saved_config(found, checkpoint.meta, **how, device=device)
     if env is None:
         policy, surroundings = build_policy(config, env_factory=env_factory, asked=asked)
-        evaluator = surroundings.evaluator
+        evaluator, libraries = surroundings.evaluator, surroundings.libraries
     else:
+        libraries = Libraries(config.run.threads)
         info = read_info(checkpoint.meta["spaces"])
         evaluator = elsewhere(env, config, info, asked)
         policy = policy_for(config, info)
-    with closing(evaluator):
+    with libraries, closing(evaluator):
         explore = policy.judged_by_samples if deterministic is None else not deterministic
         restore_policy(policy, config, checkpoint, found, explore=explore)
         episodes = config.run.eval_episodes if num_episodes is None else num_episodes
@@ -205,8 +206,9 @@ def _differences(meta: dict[str, Any], run: Run) -> list[str]:
         then = meta["versions"].get(package)
         if then != now:
             notes.append(f"{package} is {now}, was {then}: the rest of the run may differ in its last bits")
-    if meta["threads"] != torch.get_num_threads():
-        notes.append(f"threads is {torch.get_num_threads()}, was {meta['threads']}: results may differ in last bits")
+    threads = run.config.run.threads
+    if meta["threads"] != threads:
+        notes.append(f"threads is {threads}, was {meta['threads']}: results may differ in last bits")
     if meta["engine"] != run.algorithm.engine:
         notes.append(f"engine is {run.algorithm.engine}, was {meta['engine']}: results may differ in last bits")
     for why in run.source.why_not_exact:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from rl_training.experiment.manager import versions
 from rl_training.experiment.notes import known_run_id
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
@@ -26,7 +24,7 @@ def take_snapshot(run: Run) -> Checkpoint:
         "spaces": run.info.to_dict(),
         "versions": versions(),
         "engine": run.algorithm.engine,
-        "threads": torch.get_num_threads(),
+        "threads": run.config.run.threads,
         "resume": "exact" if run.source.exact else "restarted",
         "why_restarted": run.source.why_not_exact,
         "eval": run.eval_metrics,
