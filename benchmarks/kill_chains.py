@@ -36,7 +36,7 @@ from kill_runs import (
 from sides import child_environment
 
 _MOST_KILLS = 4  # of a chain; then its run may end
-_TIME_LIMIT = 180.0  # seconds of a process, and of its end after a signal
+_TIME_LIMIT = 900.0  # seconds of a process, and of its end after a signal; far more than it needs on a busy machine
 _GLANCE = 0.0005  # seconds between two looks at a process
 
 # The phase in which a process is killed, and whether as soon as a draft is on the disk; and how often.
@@ -108,7 +108,7 @@ class Chain:
         return [*self.unresumable, *self.differences, *self.left_over]
 
 
-class Stuck(Exception):
+class Stuck(RuntimeError):
     """A process that does not end."""
 
 

@@ -17,7 +17,6 @@ _SHARED_MEMORY = Path("/dev/shm")
 _PATIENCE = 10.0  # seconds in which the processes of a dead one must have ended
 # What a run leaves behind that its metadata says of the whole of it; the rest is when and how it was started.
 _RESULT = ("result", "steps", "stop_reason")
-_CHECKSUMS = ("files", "manifest", "checksum")  # of files that hold wall-clock numbers
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -65,10 +64,7 @@ def run_values(run: Path) -> dict[str, str]:
     for name in ("latest", "best"):
         record.add(name, pointed(run, name))
     for path in sorted((run / "checkpoints").glob("step_*")):
-        checkpoint = read_checkpoint(path)
-        for name in _CHECKSUMS:
-            checkpoint.meta.pop(name, None)
-        record.add_checkpoint(checkpoint, f"{path.name}/")
+        record.add_checkpoint(read_checkpoint(path), f"{path.name}/")
     for number, line in enumerate((run / "metrics.jsonl").read_text().splitlines()):
         record.add(f"metrics/{number:03}", json.loads(line))
     metadata = json.loads((run / "metadata.json").read_text())

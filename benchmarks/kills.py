@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from bit_cases import chosen
 from bit_records import missing_module
 from bits import fingerprint
-from kill_cases import CASES
+from kill_cases import CASES, Case
 from kill_chains import Chain, Killer, Server, train_whole
 from kill_findings import Whole
 from kill_runs import SAVING
@@ -65,6 +65,7 @@ class Campaign:
         self._names, self._wanted, self._seed, self._out = names, kills, seed, out
         self._src = source_folder()
         self._wholes: dict[str, tuple[Whole, dict[str, Any]]] = {}
+        self._locks = {name: Lock() for name in names}
         self.chains = list(self._known())
 
     @property
@@ -92,7 +93,7 @@ class Campaign:
                 yield Chain(name, number)
 
     def run(self, jobs: int) -> None:
-        """Train the whole runs, then kill."""
+        """Kill, a chain of every case in turn. The whole run of a case is trained before its first chain."""
         if self.kills >= self._wanted:
             return
         with TemporaryDirectory() as folder, ExitStack() as ends:
@@ -101,21 +102,22 @@ class Campaign:
                 place.mkdir()
             servers = [ends.enter_context(Server(self._src, self._names, place)) for place in places]
 
-            def whole(server: Server, name: str) -> None:
-                say(f"training {name}")
-                try:
-                    self._wholes[name] = train_whole(server, CASES[name], _place(folder, name))
-                except RuntimeError as error:
-                    sys.exit(f"kills.py: {name}: {error}")
-
             def kill(server: Server, chain: Chain) -> None:
-                place = _place(folder, chain.case) / str(chain.number)
+                place = _place(folder, chain.case)
+                with self._locks[chain.case]:
+                    if chain.case not in self._wholes:
+                        self._wholes[chain.case] = self._train(server, CASES[chain.case], place)
                 chance = random.Random(f"{self._seed}/{chain.case}/{chain.number}")
-                Killer(server, *self._wholes[chain.case], place, chain).run(chance)
-                self._note(chain, place)
+                Killer(server, *self._wholes[chain.case], place / str(chain.number), chain).run(chance)
+                self._note(chain, place / str(chain.number))
 
-            share(servers, iter(self._names), whole)
             share(servers, self._planned(), kill)
+
+    def _train(self, server: Server, case: Case, place: Path) -> tuple[Whole, dict[str, Any]]:
+        try:
+            return train_whole(server, case, place)
+        except RuntimeError as error:
+            sys.exit(f"kills.py: {case.name}: cannot be trained as a whole: {error}")
 
     def _note(self, chain: Chain, place: Path) -> None:
         """Write a chain down; its folder is kept if something was found."""
@@ -228,6 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the chains under way end, and so do their processes
     try:
         sys.exit(main())
     except KeyboardInterrupt:
