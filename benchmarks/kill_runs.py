@@ -77,18 +77,19 @@ class Watch:
         (self.progress.back_to if back_to else self.progress.enter)(phase)
 
     def install(self) -> None:
-        """Wrap the methods of a run between which the phases change."""
+        """Wrap the methods between which the phases change."""
+        from rl_training.runtime.checkpoints.archive import Archive
         from rl_training.runtime.run import Run
 
-        advance, save, notify = Run.advance, Run.save, Run.notify
+        advance, save, notify = Run.advance, Archive.save, Run.notify
 
         def watched_advance(run: Run) -> None:
             self.enter(STEPPING)
             advance(run)
 
-        def watched_save(run: Run) -> None:
-            save(run)
+        def watched_save(archive: Archive, run: Run) -> Path | None:
             self.saved.append(run.steps)
+            return save(archive, run)
 
         def watched_notify(run: Run, hook: str, *arguments: Any) -> None:
             notify(run, hook, *arguments)
@@ -96,14 +97,13 @@ class Watch:
                 self.enter(ENDING)
 
         self.progress.enter(STARTING)
-        replaced = {
-            "advance": watched_advance,
-            "evaluate": self._within(EVALUATING, Run.evaluate),
-            "save": self._within(SAVING, watched_save),
-            "notify": watched_notify,
-        }
-        for name, method in replaced.items():
-            setattr(Run, name, method)
+        for owner, name, method in (
+            (Run, "advance", watched_advance),
+            (Run, "evaluate", self._within(EVALUATING, Run.evaluate)),
+            (Archive, "save", self._within(SAVING, watched_save)),
+            (Run, "notify", watched_notify),
+        ):
+            setattr(owner, name, method)
 
     def _within(self, phase: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
