@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -127,6 +128,13 @@ class SpaceInfo:
     def input_shape(self) -> tuple[int, ...]:
         """The shape of a network's input for an observation that is one array (a Dict has `parts`)."""
         return self.parts[0].shape if self.parts else self.obs_shape
+
+    @property
+    def obs_bytes(self) -> int:
+        """The bytes of one stored observation."""
+        import numpy as np
+
+        return math.prod(self.obs_shape) * np.dtype(self.obs_dtype).itemsize
 
     @property
     def continuous(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
@@ -23,6 +24,9 @@ class ConfigPart(BaseModel):
     """A frozen group of settings. Its fields are the only place that defines a setting's name, default and help."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    # The settings that decide how much RAM is needed. A part says how much that is at least (`least_bytes`,
+    # `least_weights`); `runtime/memory.py` adds it up before anything is made.
+    sizes: ClassVar[tuple[str, ...]] = ()
 
 
 def setting(
@@ -74,12 +78,33 @@ class NetworkConfig(ConfigPart):
 
     model: str = model_setting(probe="rl_training.testing:LinearActorCritic")
 
+    def least_weights(self, info: SpaceInfo) -> int:
+        """At least how many weights the networks have; 0 if that is not known."""
+        return 0
+
+    def row_numbers(self, info: SpaceInfo) -> int:
+        """At least how many numbers the networks compute of one observation, and keep for its gradient."""
+        return 0
+
+
+def dense_weights(widths: Sequence[int]) -> int:
+    """At least how many weights a chain of layers of these widths has, whatever its inputs and outputs are."""
+    return sum(widths) + sum(one * other for one, other in pairwise(widths))
+
 
 class ModelConfig(NetworkConfig):
     """The default network of MLPs, or a custom one."""
 
     hidden_sizes: tuple[PositiveInt, ...] = setting((64, 64), "Widths of the hidden layers.", probe=(8,))
     activation: Literal["tanh", "relu", "silu", "elu"] = setting("tanh", "Activation of hidden layers.", probe="relu")
+
+    sizes: ClassVar[tuple[str, ...]] = ("hidden_sizes",)
+
+    def least_weights(self, info: SpaceInfo) -> int:
+        return dense_weights(self.hidden_sizes) if self.model == "auto" else 0
+
+    def row_numbers(self, info: SpaceInfo) -> int:
+        return sum(self.hidden_sizes) if self.model == "auto" else 0
 
 
 class EncodedModelConfig(ModelConfig):
@@ -97,6 +122,10 @@ class EncodedModelConfig(ModelConfig):
 class AlgorithmConfig(ConfigPart):
     """The hyperparameters of an algorithm: every float takes `X_schedule` and `X_warmup_steps` unless it is static."""
 
+    def least_bytes(self, info: SpaceInfo, model: NetworkConfig, loop: LoopConfig, num_envs: int) -> int:
+        """The RAM that an update takes at least, beside networks and memory."""
+        return 0
+
 
 class LoopConfig(ConfigPart):
     """Settings of a loop: where its experience comes from, and in which environments."""
@@ -105,6 +134,12 @@ class LoopConfig(ConfigPart):
         None, "Truncate episodes after this many steps; the environment's own limit if null.", ge=1, probe=3
     )
     frame_stack: int = setting(1, "How many of the latest observations the policy sees.", ge=1, probe=2)
+
+    sizes: ClassVar[tuple[str, ...]] = ("frame_stack",)
+
+    def least_bytes(self, info: SpaceInfo, num_envs: int) -> int:
+        """The RAM that the memory of the loop takes at least."""
+        return 0
 
     @property
     def collects(self) -> bool:

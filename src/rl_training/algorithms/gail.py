@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import PositiveInt
 from torch import Tensor
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, dense_weights, setting
 from rl_training.algorithms.offline import TransitionsConfig
 from rl_training.algorithms.on_policy import (
     EVERY_SPACE,
@@ -29,7 +29,7 @@ from rl_training.data.datasets.demonstrations import Occupancy, of_rollout
 from rl_training.data.rollout import Rollout
 from rl_training.models.discriminator import Discriminator
 from rl_training.models.flat import FlatAdam
-from rl_training.types import Array, Metrics
+from rl_training.types import Array, Metrics, SpaceInfo
 
 _LOG = logging.getLogger("rl_training")
 
@@ -52,6 +52,11 @@ class GAILModelConfig(ActorCriticModelConfig):
     disc_hidden_sizes: tuple[PositiveInt, ...] = setting(
         (64, 64), "Widths of the discriminator's hidden layers.", probe=(8,)
     )
+
+    sizes: ClassVar[tuple[str, ...]] = ("hidden_sizes", "disc_hidden_sizes")
+
+    def least_weights(self, info: SpaceInfo) -> int:
+        return super().least_weights(info) + dense_weights(self.disc_hidden_sizes)
 
 
 class GAILConfig(PPOConfig):

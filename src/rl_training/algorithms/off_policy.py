@@ -18,6 +18,8 @@ from rl_training.algorithms.base import (
     CollectingLoopConfig,
     Context,
     EncodedModelConfig,
+    LoopConfig,
+    NetworkConfig,
     Policy,
     PolicyContext,
     setting,
@@ -25,10 +27,11 @@ from rl_training.algorithms.base import (
 from rl_training.algorithms.parts.observer import Observer, under
 from rl_training.data.batches import Between, Transitions
 from rl_training.data.memory import Memory
+from rl_training.data.replay import replay_kind
 from rl_training.models.flat import FlatWeights, Follower, Learner
 from rl_training.models.heads import MLPNetwork
 from rl_training.models.mlp_engine import acting_engine
-from rl_training.types import Array, Metrics, Step
+from rl_training.types import Array, Metrics, SpaceInfo, Step
 
 # The implementation of networks and gradients: torch, or compiled kernels for small MLPs on a CPU.
 Engine = Literal["autograd", "mlp"]
@@ -43,6 +46,15 @@ class OffPolicyLoopConfig(CollectingLoopConfig):
     updates_per_step: float = setting(
         1.0, "Gradient updates per step of experience, whatever num_envs is.", gt=0.0, static=True, probe=0.75
     )
+
+    sizes: ClassVar[tuple[str, ...]] = ("frame_stack", "buffer_size")
+    of_rows: ClassVar[bool] = False  # whether the memory has rows in place of transitions
+
+    def least_bytes(self, info: SpaceInfo, num_envs: int) -> int:
+        if not self.collects:
+            return 0
+        kind = replay_kind(info, self.frame_stack, rows=self.of_rows)
+        return kind.bytes_needed(info, num_envs, self.buffer_size)
 
 
 class OffPolicyModelConfig(EncodedModelConfig):
@@ -63,6 +75,11 @@ class MinibatchConfig(AlgorithmConfig):
     obs_clip: float = setting(
         10.0, "Scaled observations stay within this.", gt=0.0, static=True, live_when={"normalize_obs": True}, probe=0.1
     )
+
+    sizes: ClassVar[tuple[str, ...]] = ("batch_size",)
+
+    def least_bytes(self, info: SpaceInfo, model: NetworkConfig, loop: LoopConfig, num_envs: int) -> int:
+        return self.batch_size * (info.obs_bytes + 4 * model.row_numbers(info))
 
 
 class OffPolicyConfig(MinibatchConfig):

@@ -41,6 +41,11 @@ class OnPolicyLoopConfig(CollectingLoopConfig):
 
     n_steps: int = setting(256, "Steps of each environment between two updates.", ge=1, probe=8)
 
+    sizes: ClassVar[tuple[str, ...]] = ("frame_stack", "n_steps")
+
+    def least_bytes(self, info: SpaceInfo, num_envs: int) -> int:
+        return Rollout.bytes_needed(self.n_steps, num_envs, info)
+
 
 class AdvantageConfig(AlgorithmConfig):
     """Hyperparameters of all algorithms that learn from the advantages of rollouts."""

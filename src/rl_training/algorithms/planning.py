@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import PositiveInt
 
-from rl_training.algorithms.base import ModelConfig, model_setting, setting
+from rl_training.algorithms.base import LoopConfig, ModelConfig, NetworkConfig, dense_weights, model_setting, setting
 from rl_training.algorithms.off_policy import MinibatchConfig, OffPolicyLoopConfig
+from rl_training.types import SpaceInfo
 
 
 class PlanningLoopConfig(OffPolicyLoopConfig):
@@ -42,6 +43,30 @@ class PlanningModelConfig(ModelConfig):
     reward_limit: float = setting(
         20.0, "Largest reward, either way, that the reward head can represent.", gt=0.0, static=True, probe=1.0
     )
+
+    sizes: ClassVar[tuple[str, ...]] = (
+        "hidden_sizes",
+        "latent_size",
+        "channels",
+        "blocks",
+        "value_bins",
+        "reward_bins",
+    )
+
+    def least_weights(self, info: SpaceInfo) -> int:
+        if self.model != "auto":
+            return 0
+        points = self.value_bins + self.reward_bins
+        if info.obs_kind == "image":
+            return points + 9 * self.channels**2 * (1 + 2 * self.blocks)
+        # Transition and prediction read latents; representation and transition make them.
+        reading, making = (self.latent_size, *self.hidden_sizes), (*self.hidden_sizes, self.latent_size)
+        return points + 2 * dense_weights(reading) + dense_weights(making)
+
+    def row_numbers(self, info: SpaceInfo) -> int:
+        if self.model != "auto":
+            return 0
+        return self.channels if info.obs_kind == "image" else self.latent_size
 
 
 class PlanningConfig(MinibatchConfig):
@@ -113,3 +138,9 @@ class PlanningConfig(MinibatchConfig):
         live_when={"actions": "continuous"},
         probe=1.0,
     )
+
+    sizes: ClassVar[tuple[str, ...]] = ("batch_size", "unroll_steps", "num_simulations")
+
+    def least_bytes(self, info: SpaceInfo, model: NetworkConfig, loop: LoopConfig, num_envs: int) -> int:
+        windows = self.batch_size * (self.unroll_steps + 1) * info.obs_bytes
+        return windows + 4 * model.row_numbers(info) * num_envs * (self.num_simulations + 1)

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
+from rl_training.algorithms.base import (
+    AlgorithmSpec,
+    Context,
+    LoopConfig,
+    NetworkConfig,
+    PolicyContext,
+    model_setting,
+    setting,
+)
 from rl_training.algorithms.on_policy import (
     EVERY_SPACE,
     ActorCriticModelConfig,
@@ -52,6 +60,12 @@ class PPGConfig(PPOConfig):
     aux_batch_size: int = setting(256, "Samples in a minibatch of an auxiliary phase.", ge=1, probe=5)
     aux_learning_rate: float = setting(5e-4, "Step size of auxiliary phases.", ge=0.0, report=True)
     beta_clone: float = setting(1.0, "Weight of the KL from the old policy in auxiliary phases.", ge=0.0)
+
+    sizes: ClassVar[tuple[str, ...]] = ("aux_interval",)
+
+    def least_bytes(self, info: SpaceInfo, model: NetworkConfig, loop: LoopConfig, num_envs: int) -> int:
+        assert isinstance(loop, OnPolicyLoopConfig)
+        return self.aux_interval * loop.n_steps * num_envs * info.obs_bytes
 
 
 def ppg_auxiliary_loss(auxiliary: Tensor, value: Tensor, target: Tensor, kl: Tensor, beta_clone: float) -> Tensor:

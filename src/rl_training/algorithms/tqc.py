@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,13 +14,18 @@ from rl_training.algorithms.parts.networks import EnsembleModelConfig
 from rl_training.algorithms.sac import SAC, SACConfig, Variant, soft_policy
 from rl_training.ops.kernels.td import quantile_huber_gradient
 from rl_training.ops.value import quantile_huber_loss, td_target
-from rl_training.types import Array, Capabilities, UserError
+from rl_training.types import Array, Capabilities, SpaceInfo, UserError
 
 
 class TQCModelConfig(EnsembleModelConfig):
     """An actor and several critics that return quantiles."""
 
     n_quantiles: int = setting(25, "Number of quantiles of each critic.", ge=1, probe=5)
+
+    sizes: ClassVar[tuple[str, ...]] = ("hidden_sizes", "n_critics", "n_quantiles")
+
+    def least_weights(self, info: SpaceInfo) -> int:
+        return super().least_weights(info) + (self.n_critics * self.n_quantiles if self.model == "auto" else 0)
 
 
 class TQCConfig(SACConfig):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from rl_training.algorithms.base import NetworkConfig, model_setting, setting
+from rl_training.algorithms.base import LoopConfig, NetworkConfig, model_setting, setting
 from rl_training.algorithms.off_policy import MinibatchConfig, OffPolicyLoopConfig
 from rl_training.models.rssm import SIZES, UNIMIX, WorldSize
+from rl_training.types import SpaceInfo
 
 _OWN_SIZE = "null: that of `size`."
 
@@ -23,6 +24,8 @@ class WorldLoopConfig(OffPolicyLoopConfig):
         static=True,
         probe=0.75,
     )
+
+    of_rows: ClassVar[bool] = True
 
 
 class WorldModelConfig(NetworkConfig):
@@ -51,12 +54,24 @@ class WorldModelConfig(NetworkConfig):
     )
     bins: int = setting(255, "Points of a symexp distribution.", ge=2, probe=31)
 
+    sizes: ClassVar[tuple[str, ...]] = ("deter", "stoch", "classes", "hidden", "units", "bins")
+
     @property
     def world_size(self) -> WorldSize:
         """The sizes of all parts."""
         named = SIZES[self.size]
         own = {name: getattr(self, name) for name in WorldSize.__dataclass_fields__}
         return WorldSize(**{name: getattr(named, name) if value is None else value for name, value in own.items()})
+
+    def least_weights(self, info: SpaceInfo) -> int:
+        if self.model != "auto":
+            return 0
+        size = self.world_size
+        recurrent = 4 * size.deter**2 // size.blocks + size.hidden * (size.deter + size.stoch * size.classes)
+        return recurrent + size.units * (4 * size.features + self.bins)
+
+    def row_numbers(self, info: SpaceInfo) -> int:
+        return self.world_size.features if self.model == "auto" else 0
 
 
 class DreamerConfig(MinibatchConfig):
@@ -97,3 +112,8 @@ class DreamerConfig(MinibatchConfig):
         0.3, "The gradient of a tensor is scaled down to this share of its own norm.", gt=0.0, probe=1e-3
     )
     warmup_updates: int = setting(1_000, "Updates over which the learning rate rises from 0.", ge=0, probe=2)
+
+    sizes: ClassVar[tuple[str, ...]] = ("batch_size", "batch_length")
+
+    def least_bytes(self, info: SpaceInfo, model: NetworkConfig, loop: LoopConfig, num_envs: int) -> int:
+        return self.batch_length * super().least_bytes(info, model, loop, num_envs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from rl_training.types import Array, Records, SpaceInfo, Step
@@ -13,6 +15,14 @@ class Rollout:
     Observations are stored once: a step's successor is the next row's observation, except where an episode was
     truncated and after the last row. `bootstrap_obs` holds those few successors.
     """
+
+    @staticmethod
+    def bytes_needed(n_steps: int, num_envs: int, info: SpaceInfo) -> int:
+        """The RAM that it takes at least, in bytes: without the records, of which only a policy knows."""
+        action_shape, action_dtype = info.stored_action
+        action = math.prod(action_shape) * np.dtype(action_dtype).itemsize
+        flags_and_reward = 3 + 4
+        return n_steps * num_envs * (info.obs_bytes + action + flags_and_reward)
 
     def __init__(self, n_steps: int, num_envs: int, info: SpaceInfo, records: Records) -> None:
         shape = (n_steps, num_envs)

@@ -32,6 +32,7 @@ from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.loggers import build_loggers
 from rl_training.runtime.loops import LOOPS
 from rl_training.runtime.loops.base import Loop
+from rl_training.runtime.memory import check_before_environments, check_memory
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.rng import make_streams
 from rl_training.runtime.run import COMPLETED, INTERRUPTED, Interrupted, Run, Surroundings, TrainResult
@@ -93,7 +94,9 @@ def build(
     num_envs = config.run.num_envs if collects else 1
     with Libraries(config.run.threads) as libraries, ExitStack() as on_failure:
         asked = Opposition(trust=trust)
-        surroundings, envs, context = _surroundings(config, num_envs, env_factory, libraries, on_failure, asked)
+        surroundings, envs, context = _surroundings(
+            config, num_envs, env_factory, libraries, on_failure, asked, learns=True
+        )
         algorithm = config.spec.build(Context(**context, num_envs=num_envs, streams=surroundings.streams))
         source: Source = _local(config, surroundings, envs, algorithm.policy) if collects else Nothing()
         loop: Loop = resolve_reference(LOOPS[family], key="family")(algorithm, source, config)
@@ -131,6 +134,7 @@ def build_policy(
 
 def policy_for(config: Config, info: SpaceInfo) -> Policy:
     """Build only the policy of a config, for spaces that are known; its environment is not needed."""
+    check_memory(config, info)
     with Libraries(config.run.threads):  # new weights are drawn from the global generator
         return config.spec.policy(PolicyContext(**_context(config, info)))
 
@@ -142,14 +146,18 @@ def _surroundings(
     libraries: Libraries,
     on_failure: ExitStack,
     asked: Opposition,
+    *,
+    learns: bool = False,
 ) -> tuple[Surroundings, VectorEnv[Any, Any, Any], dict[str, Any]]:
     """The surroundings of a policy, its environments, and the arguments that it is built from."""
     streams = make_streams(config.run.seed)
     maker = EnvMaker(config.run, config.loop, env_factory)
+    check_before_environments(config, env_factory, maker, num_envs, learns=learns)
     envs = maker.masking(maker.vector(num_envs))
     on_failure.callback(envs.close)
     info = maker.describe(envs)
     _check_capabilities(config, info)
+    check_memory(config, info, maker, num_envs, learns=learns)
     evaluator = Evaluator(maker, info, config.run, asked)
     surroundings = Surroundings(info, envs.single_action_space.dtype, evaluator, streams, libraries)
     return surroundings, envs, _context(config, info)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from rl_training.algorithms.off_policy import Engine, OffPolicyModelConfig
 from rl_training.algorithms.parts.observer import Observer
 from rl_training.models.mlp_ddpg import CriticShape
 from rl_training.models.mlp_engine import covered
-from rl_training.types import UserError
+from rl_training.types import SpaceInfo, UserError
 
 
 class EnsembleModelConfig(OffPolicyModelConfig):
@@ -23,6 +23,11 @@ class EnsembleModelConfig(OffPolicyModelConfig):
 
     model: str = model_setting(probe="rl_training.testing:LinearSoftActorCritic")
     n_critics: int = setting(2, "Critics in the ensemble.", ge=1, probe=3)
+
+    sizes: ClassVar[tuple[str, ...]] = ("hidden_sizes", "n_critics")
+
+    def least_weights(self, info: SpaceInfo) -> int:
+        return super().least_weights(info) * self.n_critics
 
 
 @dataclass(frozen=True)

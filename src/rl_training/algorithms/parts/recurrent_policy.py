@@ -28,6 +28,13 @@ class RecurrentModelConfig(PolicyModelConfig):
     rnn_hidden_size: int = setting(128, "Width of the recurrent core.", aliases=["lstm_hidden_size"], ge=1, probe=4)
     shared_core: bool = setting(False, "One core for policy and value, which learns from both; one each if false.")
 
+    sizes: ClassVar[tuple[str, ...]] = ("hidden_sizes", "rnn_hidden_size")
+
+    def least_weights(self, info: SpaceInfo) -> int:
+        gates = 4 if self.rnn == "lstm" else 3
+        core = gates * self.rnn_hidden_size**2 if self.model == "auto" else 0
+        return super().least_weights(info) + core
+
 
 class PackedActing(Protocol):
     """Computes a few packed steps, and samples actions."""

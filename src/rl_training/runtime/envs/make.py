@@ -101,6 +101,8 @@ _ENOUGH_FOR_NATIVE = 8
 
 # Where an environment that counts its own steps usually says how many an episode has.
 _OWN_LIMITS = ("max_episode_steps", "_max_episode_steps", "max_steps", "time_limit")
+# The bytes of a process of its own, and of one of Gymnasium's smallest environments with its wrappers.
+_LEAST_PROCESS, _LEAST_ENVIRONMENT = 4 << 20, 4 << 10
 
 NATIVE: dict[str, Callable[..., VectorEnv[Any, Any, Any]]] = {
     "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv": SavableCartPole,
@@ -216,6 +218,12 @@ class EnvMaker:
     def vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         """The environments for training."""
         return self._friendly(lambda: self._vector(num_envs))
+
+    def least_bytes(self, num_envs: int) -> int:
+        """The RAM that so many environments for training take at least, beside their observations."""
+        if self.makes_vectors or (self.vectorization != "async" and self._native() is not None):
+            return 0  # it is not known, or they are rows of a few arrays
+        return num_envs * (_LEAST_PROCESS if self.vectorization == "async" else _LEAST_ENVIRONMENT)
 
     def masking(self, envs: VectorEnv[Any, Any, Any]) -> VectorEnv[Any, Any, Any]:
         """Return the same environments, or new ones with action masks in their observations if they have masks."""

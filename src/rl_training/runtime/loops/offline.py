@@ -19,7 +19,8 @@ from rl_training.data.datasets.arrays import fit_dataset, from_arrays
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.data.datasets.files import to_arrays
 from rl_training.data.memory import ReplayMemory
-from rl_training.data.replay import replay_of
+from rl_training.data.ram import available_memory, readable
+from rl_training.data.replay import Replay, replay_of
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.references import is_reference, resolve_maker, unfitting_call
 from rl_training.ops.kernels.returns import running_returns_kernel
@@ -110,6 +111,12 @@ class DatasetMemory(DatasetIdentity):
     def __init__(self, info: SpaceInfo, dataset: OfflineDataset, rewards: RewardScale) -> None:
         super().__init__(dataset)
         self._info, self._rewards = info, rewards
+        needed, available = Replay.bytes_needed(info, 1, len(dataset)), available_memory()
+        if available is not None and needed > available:
+            raise UserError(
+                f"dataset: as a replay of {len(dataset)} transitions it needs another {readable(needed)} of RAM, and "
+                f"{readable(available)} are available; top_return_fraction keeps fewer episodes"
+            )
 
     @cached_property
     def memory(self) -> ReplayMemory:

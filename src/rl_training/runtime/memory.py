@@ -1,0 +1,124 @@
+"""How much RAM a run needs at least, said before anything of it is made.
+
+Every part of a config says what its `sizes` need. The sum is a lower bound: a run that is refused could not have been
+trained. What a replay buffer takes with a policy's records is checked again, exactly, when it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+
+from rl_training.algorithms.base import ConfigPart
+from rl_training.data import ram
+from rl_training.experiment.config import Config
+from rl_training.runtime.envs.make import EnvFactory, EnvMaker
+from rl_training.runtime.rng import untouched
+from rl_training.types import SpaceInfo, UserError
+
+Settings = TypeVar("Settings", bound=ConfigPart)
+
+# From this many environments, or frames of observations, on, one more environment is made first, to see the spaces.
+_MANY = 1_000
+# The bytes of a weight, and with its gradient and what an optimiser remembers of it.
+_WEIGHT, _LEARNED_WEIGHT = 4, 12
+# Two observations of every environment are kept: that which was acted on, and its successor.
+_KEPT = 2
+
+
+def check_memory(
+    config: Config, info: SpaceInfo, maker: EnvMaker | None = None, num_envs: int = 0, *, learns: bool = False
+) -> None:
+    """Raise a UserError if a run, or a policy that does not learn, needs more RAM than is available.
+
+    It names the setting that needs most, and the largest value of it that fits.
+    """
+    on_cpu = config.run.device == "cpu" or not torch.cuda.is_available()
+    weight = _LEARNED_WEIGHT if learns and on_cpu else _WEIGHT
+
+    def needed(sizes: Mapping[str, Any]) -> int:
+        loop, model, algorithm = _with(config.loop, sizes), _with(config.model, sizes), _with(config.algorithm, sizes)
+        seen, envs = _restacked(info, config.loop.frame_stack, loop.frame_stack), int(sizes["num_envs"])
+        acting = _KEPT * envs * seen.obs_bytes + (0 if maker is None else maker.least_bytes(envs))
+        total = acting + weight * model.least_weights(seen)
+        if learns:
+            total += loop.least_bytes(seen, envs) + algorithm.least_bytes(seen, model, loop, envs)
+        return total
+
+    _check(needed, {"num_envs": num_envs, **_sizes_of(config.loop, config.model, config.algorithm)})
+
+
+def check_before_environments(
+    config: Config, factory: EnvFactory | None, maker: EnvMaker, num_envs: int, *, learns: bool
+) -> None:
+    """`check_memory` before the environments are made, if there will be many: with the spaces of a single one."""
+    stack = config.loop.frame_stack
+    if num_envs * stack <= _MANY:
+        return
+    single = EnvMaker(
+        config.run.model_copy(update={"vectorization": "sync"}),
+        config.loop.model_copy(update={"frame_stack": 1}),
+        factory,
+    )
+    with untouched():
+        envs = single.masking(single.vector(1))
+        info = single.describe(envs)
+        envs.close()
+    stacked = info if stack == 1 else replace(info, obs_shape=(stack, *info.obs_shape))
+    check_memory(config, stacked, maker, num_envs, learns=learns)
+
+
+def _restacked(info: SpaceInfo, stack: int, other: int) -> SpaceInfo:
+    """The spaces with another number of stacked observations."""
+    if stack == other or info.obs_shape[:1] != (stack,):
+        return info
+    return replace(info, obs_shape=(other, *info.obs_shape[1:]))
+
+
+def _sizes_of(*parts: ConfigPart) -> dict[str, Any]:
+    """The settings that decide how much RAM is needed, as far as they are given."""
+    named = {name: getattr(part, name) for part in parts for name in part.sizes}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _with(part: Settings, sizes: Mapping[str, Any]) -> Settings:
+    """The settings with other sizes."""
+    return part.model_copy(update={name: sizes[name] for name in part.sizes if name in sizes})
+
+
+def _check(needed: Callable[[Mapping[str, Any]], int], sizes: Mapping[str, Any]) -> None:
+    """Raise a UserError if these sizes need more RAM than is available."""
+    total, available = needed(sizes), ram.available_memory()
+    if available is None or total <= available:
+        return
+    # The largest part is that of the setting without which the least would be needed.
+    without = {name: needed({**sizes, name: _at_most(value, 1)}) for name, value in sizes.items()}
+    name = min(without, key=without.__getitem__)
+    fits = _largest(sizes[name], lambda value: needed({**sizes, name: value}) <= available)
+    rest = f" beside {ram.readable(without[name])} for the rest" if without[name] > available // 10 else ""
+    advice = f"; at most {_shown(fits)} fit" if needed({**sizes, name: fits}) <= available else ""
+    raise UserError(
+        f"{name}={_shown(sizes[name])}: needs at least {ram.readable(total - without[name])} of RAM{rest}, and "
+        f"{ram.readable(available)} are available{advice}"
+    )
+
+
+def _at_most(value: Any, most: int) -> Any:
+    """A size, or the sizes of several layers, of at most this."""
+    return tuple(min(width, most) for width in value) if isinstance(value, tuple) else min(value, most)
+
+
+def _largest(value: Any, fits: Callable[[Any], bool]) -> Any:
+    """The largest size below a value that fits, or 1."""
+    low, high = 1, max(value) if isinstance(value, tuple) else value
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(_at_most(value, middle)) else (low, middle)
+    return _at_most(value, low)
+
+
+def _shown(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
