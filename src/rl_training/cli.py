@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rl_training import __version__
+from rl_training.cli_check import check
 from rl_training.cli_dataset import dataset
 from rl_training.cli_options import trust_option
 from rl_training.cli_plot import plot
@@ -265,6 +266,7 @@ def doctor(ctx: click.Context, env_id: str | None, env_kwargs: tuple[str, ...], 
     ctx.exit(FAILED if problems else DONE)
 
 
+cli.add_command(check)
 cli.add_command(dataset)
 cli.add_command(plot)
 

@@ -29,7 +29,7 @@ from rl_training.runtime.loops.on_policy import OnPolicyLoop
 from rl_training.runtime.train import Run
 from rl_training.runtime.workflows import restore
 from rl_training.testing import check_resumes, checkpoint_differences
-from rl_training.types import Metrics
+from rl_training.types import Metrics, SpaceInfo
 from run_helpers import Pulled, PullPlug, Recording, checkpoint_names, latest, memory_contents, run_differences, tiny
 
 # Six environment steps between two updates, three rows of memory each: the memory is full after ten updates.
@@ -107,9 +107,14 @@ def change(array: ChunkedArray, *rows: int) -> None:
     array.touch_rows(np.array(rows))
 
 
+SPACES = SpaceInfo((2,), "float32", "discrete", (), 2).to_dict()
+
+
 def save(path: Path, **memory: Any) -> Path:
     """The smallest checkpoint that has these arrays."""
-    meta = {"step": 0, "config": {}, "spaces": {}, "versions": {}, "threads": 1}
+    config = {"algo": "ppo", "env_id": "Walk-v0", "output_dir": "runs"}
+    meta = {"step": 0, "config": config, "spaces": SPACES, "versions": {"rl_training": "0"}, "threads": 1}
+    meta |= {"engine": "autograd", "resume": "exact", "eval": {}}
     state = {name: {} for name in ("algorithm", "parts", "rng", "callbacks", "trainer")}
     envs: dict[str, Any] = {"steps": 0, "raw": torch.zeros(1), "keeper": {}}
     return write_checkpoint(path, Checkpoint(meta, {"w": torch.zeros(2)}, state, envs, memory))

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rl_training.data.disk import open_own, own_name
 from rl_training.types import UserError
 
 # More than any description has.
 _LARGEST_DESCRIPTION = 64 << 20
 _HEAD = b'{\n  "crc32": "'
 _BLANK = b"0" * 8
-# A link is not followed, and nothing waits for a pipe. Windows has neither flag, and needs the third.
-_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Entry(NamedTuple):
@@ -62,7 +60,7 @@ def seal(description: Mapping[str, Any], files: Mapping[str, Entry]) -> bytes:
 
 def unseal(file: Path, version: int) -> tuple[dict[str, Any], dict[str, Entry]]:
     """Read a description of a format version, and the entries of the files; an error says what is wrong with it."""
-    text = _read(file, _LARGEST_DESCRIPTION)
+    text = read_plain(file, _LARGEST_DESCRIPTION)
     try:
         content = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
@@ -97,7 +95,7 @@ def read(folder: Path, name: str, files: Mapping[str, Entry]) -> bytes:
     """Read a file at once, and check what was read."""
     if name not in files:
         raise damaged(folder / name, "the description does not name it")
-    content = _read(folder / name, files[name].size)
+    content = read_plain(folder / name, files[name].size)
     check(folder / name, content, files[name])
     return content
 
@@ -111,37 +109,32 @@ def check(file: Path, content: bytes | memoryview, entry: Entry) -> None:
         raise damaged(file, f"its checksum is {found.crc32} instead of {entry.crc32}")
 
 
-def _read(file: Path, most: int) -> bytes:
-    """The content of a regular file; one that has more than `most` bytes is not read."""
+def read_plain(file: Path, most: int | None = None) -> bytes:
+    """The content of a regular file that is no link; one that has more than `most` bytes is not read."""
     try:
-        with open(os.open(file, _FLAGS), "rb") as stream:
-            status = os.fstat(stream.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise damaged(file, "it is not a regular file")
-            if status.st_size > most:
-                raise damaged(file, f"it has {status.st_size} bytes instead of {most}")
-            return stream.read()
+        with open_own(own(file)) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if most is not None and size > most:
+                raise damaged(file, f"it has {size} bytes instead of {most}")
+            return bytes(stream.read())
     except OSError as error:
-        refuse_link(file)
         raise damaged(file, error.strerror or str(error)) from None
 
 
-def refuse_link(path: Path) -> None:
-    """Raise if a path is a symbolic link: what it points to is somebody else's."""
-    if path.is_symlink():
-        raise damaged(path, "it is a symbolic link")
+def own(path: Path, *, folder: bool = False) -> Path:
+    """The path, which must be missing or a plain file (or folder)."""
+    try:
+        return own_name(path, folder=folder)
+    except UserError as error:
+        raise DamagedError(str(error)) from None
 
 
 def regular_file(file: Path) -> os.stat_result:
     """The status of a file that is there and no link."""
     try:
-        status = os.lstat(file)
+        return os.lstat(own(file))
     except OSError as error:
         raise damaged(file, error.strerror or str(error)) from None
-    refuse_link(file)
-    if not stat.S_ISREG(status.st_mode):
-        raise damaged(file, "it is not a regular file")
-    return status
 
 
 def check_names(folder: Path, expected: Iterable[str], inner: str | None = None) -> None:
@@ -160,9 +153,8 @@ def _names(folder: Path, inner: str | None) -> list[str]:
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):  # file systems add hidden files
             continue
-        if path.name == inner and path.is_dir():
-            refuse_link(path)
-            names += [f"{inner}/{name}" for name in _names(path, None)]
+        if path.name == inner:
+            names += [f"{inner}/{name}" for name in _names(own(path, folder=True), None)]
         else:
             regular_file(path)
             names.append(path.name)

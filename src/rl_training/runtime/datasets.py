@@ -31,8 +31,9 @@ from rl_training.runtime.actors.actor import Actor
 from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
-from rl_training.runtime.checkpoints.checkpoint import Checkpoint, fitting_policy, read_checkpoint
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, fitting_policy, read_checkpoint, way_out
 from rl_training.runtime.checkpoints.chunk_files import load_arrays
+from rl_training.runtime.checkpoints.fitting import loading
 from rl_training.runtime.envs.make import EnvMaker, RebuiltPerEpisode
 from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.libraries import Libraries
@@ -128,14 +129,12 @@ def read_run_replay(path: str | Path) -> OfflineDataset:
     config, state = checkpoint.meta["config"], checkpoint.state["parts"].get("replay")
     if state is None:
         raise UserError(f"{str(path)!r}: is a run of {config['algo']}, which keeps no replay")
-    try:
+    with way_out(found, "resume"), loading(found, "state.json", "replay"):
         info = read_info(checkpoint.meta["spaces"])
         replay = replay_like(info, state, config["frame_stack"])
         arrays = {f"replay.{name}": array for name, array in replay.arrays.items()}
         load_arrays(arrays, {name: array for name, array in checkpoint.arrays.items() if name.startswith("replay.")})
         replay.load_state_dict(state)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{str(found)!r}: its replay is damaged or foreign ({error!r})") from None
     clip = config.get("reward_clip")
     notes = () if clip is None else (f"rewards were clipped to +-{clip:g}",)
     source = asdict(EnvSettings.named_in(config)) | {"format": "replay", "path": str(path), "notes": notes}
@@ -344,7 +343,8 @@ def _load_policy(saved: _Saved, seed: int) -> Policy:
     config, checkpoint = saved.config.replace(seed=seed, vectorization="sync"), saved.checkpoint
     policy, _ = build_policy(config)
     policy.load_policy_state(fitting_policy(checkpoint.policy, policy, saved.path))
-    restore_acting_values(config, policy, checkpoint.state["trainer"], checkpoint.meta["step"])
+    with loading(checkpoint.path, "state.json", "trainer"):
+        restore_acting_values(config, policy, checkpoint.state["trainer"], checkpoint.meta["step"])
     return policy
 
 

@@ -12,6 +12,7 @@ from rl_training.experiment.config import Config, saved_config
 from rl_training.experiment.trust import EPISODES
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, fitting_policy, read_checkpoint, read_trainer_state
+from rl_training.runtime.checkpoints.fitting import loading
 from rl_training.runtime.schedules import restore_acting_values
 from rl_training.runtime.train import policy_for
 from rl_training.types import SpaceInfo
@@ -55,4 +56,5 @@ def restore_policy(policy: Policy, config: Config, checkpoint: Checkpoint, path:
     """
     policy.load_policy_state(fitting_policy(checkpoint.policy, policy, path))
     if explore or policy.greedy_uses_values:
-        restore_acting_values(config, policy, read_trainer_state(path), checkpoint.meta["step"])
+        with loading(path, "state.json", "trainer"):
+            restore_acting_values(config, policy, read_trainer_state(path), checkpoint.meta["step"])

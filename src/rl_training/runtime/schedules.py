@@ -55,6 +55,9 @@ def restore_hyperparameters(
         for name, value in by_hand.items()
         if name not in config.controls and configured[name] == saved_config.get(name)
     }
+    for name, value in kept.items():
+        if isinstance(configured[name], float) and not isinstance(value, int | float):
+            raise TypeError(f"{name} is {value!r:.60}, which is no number")
     if kept:
         algorithm.set_hyperparameters(**kept)
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "NoneType": "nothing"}
+
 
 def to_tensors(value: Any) -> Any:
     """Convert arrays to tensors, and NumPy's numbers to Python's."""
@@ -43,3 +45,37 @@ def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
         items = [convert(item) for item in value]
         return items if isinstance(value, list) else tuple(items)
     return value
+
+
+def check_like(saved: Any, own: Any, where: str, *, complete: bool = False) -> None:
+    """Raise a ValueError if a saved value is of another kind than one's own, or a tensor has another shape or dtype.
+
+    Everything fits None, and every tensor an empty one. With `complete` the keys of one's own mappings must be there;
+    without, whoever loads them says which are needed.
+    """
+    if own is None:
+        return
+    kinds = [_kind(value) for value in (saved, own)]
+    if kinds[0] != kinds[1]:
+        raise ValueError(f"{where} is {kinds[0]} instead of {kinds[1]}")
+    if isinstance(own, Mapping):
+        for key in own:
+            if key in saved:
+                check_like(saved[key], own[key], f"{where}.{key}", complete=complete)
+            elif complete:
+                raise ValueError(f"{where} has no {key!r}")
+    elif isinstance(own, (list, tuple)) and len(saved) == len(own):
+        for index, (item, mine) in enumerate(zip(saved, own, strict=True)):
+            check_like(item, mine, f"{where}[{index}]", complete=complete)
+    elif isinstance(own, torch.Tensor) and own.numel() and (saved.shape, saved.dtype) != (own.shape, own.dtype):
+        found, wanted = (f"{list(tensor.shape)} {tensor.dtype}" for tensor in (saved, own))
+        raise ValueError(f"{where} is {found} instead of {wanted}")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, torch.Tensor):
+        return "a tensor"
+    name = type(value.item() if isinstance(value, np.generic) else value).__name__
+    return _WORDS.get(name, f"a {name}")

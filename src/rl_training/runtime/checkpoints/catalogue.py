@@ -48,16 +48,21 @@ def pointed(folder: Path, name: str) -> Path | None:
     return path if path is not None and (path / "meta.json").is_file() else None
 
 
-def _by_step(folder: Path) -> list[tuple[int, Path]]:
-    """The checkpoints of a folder, newest first."""
+def listed(folder: Path) -> list[tuple[int, Path]]:
+    """What has the name of a checkpoint in a folder, newest first; it may be a link, or not complete."""
     names = {path.name.removeprefix(".replaced-") for path in folder.iterdir()}
     found = [(int(match[1]), _placed(folder / name)) for name in names if (match := _STEP.fullmatch(name))]
-    return [(step, own_name(path, folder=True)) for step, path in sorted(found, reverse=True)]
+    return sorted(found, reverse=True)
+
+
+def by_step(folder: Path) -> list[tuple[int, Path]]:
+    """The checkpoints of a folder, newest first."""
+    return [(step, own_name(path, folder=True)) for step, path in listed(folder)]
 
 
 def newest(folder: Path) -> Path | None:
     """The complete checkpoint of the latest step, whether or not `latest` names it already."""
-    return next((path for _, path in _by_step(folder) if (path / "meta.json").is_file()), None)
+    return next((path for _, path in by_step(folder) if (path / "meta.json").is_file()), None)
 
 
 class Superseded(NamedTuple):
@@ -72,7 +77,7 @@ def supersede(folder: Path, chosen: Path, metrics: Path) -> Superseded | None:
 
     The newest goes first, so that a crash in between leaves a run that never got further.
     """
-    steps = {path: step for step, path in _by_step(folder)}
+    steps = {path: step for step, path in by_step(folder)}
     newer = [path for path, step in steps.items() if step > steps[chosen]]
     if not newer:
         return None
@@ -100,7 +105,7 @@ def prune(folder: Path, keep: int) -> None:
     Of the folders with superseded checkpoints, the newest `keep` stay too.
     """
     best = pointed(folder, "best")
-    older = [path for _, path in _by_step(folder)[keep:] if path != best]
+    older = [path for _, path in by_step(folder)[keep:] if path != best]
     for path in (*older, *(path for _, path in sorted(_branches(folder).items(), reverse=True)[keep:])):
         remove_tree(path)
     sweep_leftovers(folder)
@@ -128,9 +133,11 @@ def find_run(path: str | Path) -> tuple[Path, str | None] | None:
 
 def find_checkpoint(path: str | Path, which: str = "latest") -> Path:
     """The checkpoint that a path means: itself, or the latest (or best, or `step_N`) of a run's folder."""
-    path = _placed(Path(path))
+    name, path = Path(path).name, _placed(Path(path))
     if path.parent.name == "checkpoints":
         own_name(path, folder=True)
+        if _STEP.fullmatch(name) and path.is_dir():  # whoever reads it says what is missing
+            return path
     if (path / "meta.json").is_file():
         return path
     inner = own_name(path / "checkpoints", folder=True)
@@ -139,8 +146,8 @@ def find_checkpoint(path: str | Path, which: str = "latest") -> Path:
         raise UserError(f"{str(path)!r}: there is no such run or checkpoint")
     if which not in ("latest", "best"):
         named = _placed(folder / which)
-        if not _STEP.fullmatch(which) or not (own_name(named, folder=True) / "meta.json").is_file():
-            known = ", ".join(["latest", "best", *(found.name for _, found in _by_step(folder))])
+        if not _STEP.fullmatch(which) or not own_name(named, folder=True).is_dir():
+            known = ", ".join(["latest", "best", *(found.name for _, found in by_step(folder))])
             raise UserError(f"{str(path)!r}: has no checkpoint {which!r}; it has {known}")
         return named
     found = pointed(folder, which)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,20 @@ from typing import Any
 from torch import Tensor
 
 from rl_training.algorithms.base import Policy
-from rl_training.data.checked_files import Entry, check_names, damaged, entry_of, read, refuse_link, seal, unseal
+from rl_training.data.checked_files import (
+    DamagedError,
+    Entry,
+    check_names,
+    damaged,
+    entry_of,
+    own,
+    read,
+    seal,
+    unseal,
+)
 from rl_training.data.disk import sync
+from rl_training.data.replay_files import read_info
+from rl_training.runtime.checkpoints.catalogue import listed
 from rl_training.runtime.checkpoints.chunk_files import (
     ARRAYS_FOLDER,
     Chunks,
@@ -24,13 +38,24 @@ from rl_training.runtime.checkpoints.chunk_files import (
     write_file,
 )
 from rl_training.runtime.checkpoints.codec import decode, decode_tensors, encode, encode_tensors
+from rl_training.runtime.trees import check_like
 from rl_training.types import UserError
 
 FORMAT_VERSION = 3
 _META = "meta.json"
 _MODEL = "model.safetensors"
-_META_KEYS = {"step", "config", "spaces", "versions", "threads"}
-_STATE_KEYS = {"algorithm", "parts", "rng", "callbacks", "trainer"}
+# What everybody who reads a description relies on, and an example of its kind.
+_META_KINDS = {
+    "step": 0,
+    "config": {"algo": "", "env_id": "", "output_dir": ""},
+    "spaces": {"parts": []},
+    "versions": {"rl_training": ""},
+    "engine": "",
+    "threads": 1,
+    "resume": "",
+    "eval": {},
+}
+_STATE_KINDS: dict[str, Any] = {"algorithm": {}, "parts": {}, "rng": {}, "callbacks": {}, "trainer": {}}
 
 
 @dataclass(frozen=True)
@@ -38,7 +63,7 @@ class Checkpoint:
     """The contents of a checkpoint: acting needs `policy` only, training needs the rest too.
 
     `envs` is the state of the environments, by actor. `arrays` are the large arrays of the loop's parts: the live
-    arrays in a snapshot, memory-mapped files in a checkpoint that was read.
+    arrays in a snapshot, memory-mapped files in a checkpoint that was read from `path`.
     """
 
     meta: dict[str, Any]
@@ -46,6 +71,7 @@ class Checkpoint:
     state: dict[str, Any] = field(default_factory=dict)
     envs: dict[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, Chunks] = field(default_factory=dict)
+    path: Path | None = None
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> Path:
@@ -99,42 +125,81 @@ def read_meta(path: Path) -> dict[str, Any]:
 
 
 def _read_meta(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
-    refuse_link(path)
+    own(path, folder=True)
     meta, files = unseal(path / _META, FORMAT_VERSION)
     del meta["format"]
-    missing = sorted(_META_KEYS - meta.keys())
-    if missing:
-        raise damaged(path / _META, f"it has no {missing[0]!r}")
+    try:
+        check_like(meta, _META_KINDS, "it", complete=True)
+        read_info(meta["spaces"])
+    except (ValueError, TypeError) as error:
+        raise damaged(path / _META, str(error)) from None
     return meta, files
 
 
 def read_checkpoint(path: Path, *, policy_only: bool = False) -> Checkpoint:
-    """Load a checkpoint; nothing in it is executed, and an error names a damaged file."""
+    """Load a checkpoint; nothing in it is executed, and an error names a damaged file and a whole checkpoint.
+
+    Large arrays are checked when they are asked for.
+    """
+    with way_out(path, "eval" if policy_only else "resume"):
+        return _read(path, policy_only=policy_only)
+
+
+def _read(path: Path, *, policy_only: bool) -> Checkpoint:
     meta, files = _read_meta(path)
     described = meta.pop("arrays", {})
     policy = _read_tensors(path, _MODEL, files)
     if policy_only:
-        return Checkpoint(meta, policy)
+        return Checkpoint(meta, policy, path=path)
     check_names(path, {_META, *files}, ARRAYS_FOLDER)
-    state, envs = _read_plain(path, "state", files, _STATE_KEYS), _read_plain(path, "envs", files, set())
-    return Checkpoint(meta, policy, state, envs, read_arrays(path / ARRAYS_FOLDER, described, files))
+    state, envs = _read_plain(path, "state", files, _STATE_KINDS), _read_plain(path, "envs", files, {})
+    arrays = read_arrays(path / ARRAYS_FOLDER, described, files)
+    return Checkpoint(meta, policy, state, envs, arrays, path)
+
+
+def scrub(path: Path) -> dict[str, Entry]:
+    """Read and check every file of a checkpoint; returns the entries of those that its description names."""
+    for array in _read(path, policy_only=False).arrays.values():
+        array.chunks()
+    return _read_meta(path)[1]
+
+
+@contextmanager
+def way_out(path: Path | None, command: str) -> Iterator[None]:
+    """Let an error about a damaged checkpoint of a run name the newest one that is whole, and how to go on from it."""
+    try:
+        yield
+    except DamagedError as error:
+        if path is None or path.parent.name != "checkpoints":
+            raise
+        whole = next((step for step, other in listed(path.parent) if other != path and _is_whole(other)), None)
+        if whole is None:
+            raise DamagedError(f"{error}; no other checkpoint of this run is whole") from None
+        call = f"rl-training {command} {shlex.quote(str(path.parent.parent))} --checkpoint step_{whole}"
+        raise DamagedError(f"{error}; step_{whole} is the newest checkpoint that is whole: {call}") from None
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        scrub(path)
+    except UserError:
+        return False
+    return True
 
 
 def read_trainer_state(path: Path) -> dict[str, Any]:
     """The part of a checkpoint's state that the driver saved: its clock, and the hyperparameters set by hand."""
-    return dict(_read_plain(path, "state", _read_meta(path)[1], _STATE_KEYS)["trainer"])
+    with way_out(path, "eval"):
+        return dict(_read_plain(path, "state", _read_meta(path)[1], _STATE_KINDS)["trainer"])
 
 
-def _read_plain(path: Path, name: str, files: Mapping[str, Entry], keys: set[str]) -> dict[str, Any]:
+def _read_plain(path: Path, name: str, files: Mapping[str, Entry], kinds: dict[str, Any]) -> dict[str, Any]:
     text, tensors = read(path, f"{name}.json", files), _read_tensors(path, f"{name}.safetensors", files)
     try:
-        content = decode(text, tensors)
+        content: dict[str, Any] = decode(text, tensors)
+        check_like(content, kinds, "it", complete=True)
     except ValueError as error:
         raise damaged(path / f"{name}.json", str(error)) from None
-    if not isinstance(content, dict):
-        raise damaged(path / f"{name}.json", f"it holds a {type(content).__name__}, not a mapping")
-    if not keys <= content.keys():
-        raise damaged(path / f"{name}.json", f"it does not hold {', '.join(sorted(keys))}")
     return content
 
 
@@ -148,8 +213,8 @@ def _read_tensors(path: Path, name: str, files: Mapping[str, Entry]) -> dict[str
 
 def fitting_policy(saved: Mapping[str, Tensor], policy: Policy, path: Path) -> Mapping[str, Tensor]:
     """Return the saved tensors of a policy; raises if they do not fit the network of its config."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in policy.policy_state().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in saved.items()}
+    wanted = {name: (tensor.shape, tensor.dtype) for name, tensor in policy.policy_state().items()}
+    found = {name: (tensor.shape, tensor.dtype) for name, tensor in saved.items()}
     if wanted != found:
         wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
         raise UserError(f"{str(path)!r}: does not fit the network of its config ({wrong[0]} differs)")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rl_training.experiment.config import Config
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import fitting_policy, read_checkpoint
+from rl_training.runtime.checkpoints.fitting import is_ours, loading
+from rl_training.runtime.trees import check_like
 from rl_training.types import SpaceInfo, UserError
 
 if TYPE_CHECKING:
@@ -29,9 +31,16 @@ def take_over(run: Run, path: str | Path) -> None:
         saved = fitting_policy(checkpoint.policy, policy, found)
     except UserError as error:
         raise UserError(f"start_from={str(path)!r}: {error}") from None
-    policy.load_policy_state(saved)
-    run.algorithm.load_training_state(checkpoint.state["algorithm"])
-    run.loop.parts["rewards"].load_state_dict(checkpoint.state["parts"]["rewards"])
+    with loading(found, "model.safetensors", "policy"):
+        policy.load_policy_state(saved)
+    with loading(found, "state.json", "algorithm"):
+        if is_ours(run.algorithm):
+            check_like(checkpoint.state["algorithm"], run.algorithm.training_state(), "algorithm")
+        run.algorithm.load_training_state(checkpoint.state["algorithm"])
+    with loading(found, "state.json", "parts.rewards"):
+        rewards = run.loop.parts["rewards"]
+        check_like(checkpoint.state["parts"]["rewards"], rewards.state_dict(), "rewards")
+        rewards.load_state_dict(checkpoint.state["parts"]["rewards"])
 
 
 def _check_origin(meta: Mapping[str, Any], config: Config, info: SpaceInfo) -> None:
