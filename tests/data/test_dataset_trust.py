@@ -319,7 +319,10 @@ def saved_replay(folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("replay.json", "is a folder, but no dataset"), ("rows_00000.bin", "rows_00000.bin': is a special file; only a plain")],
+    [
+        ("replay.json", "is a folder, but no dataset"),
+        ("rows_00000.bin", "rows_00000.bin': is a special file; only a plain"),
+    ],
 )
 def test_a_pipe_in_a_saved_replay_is_one_line(tmp_path: Path, name: str, words: str) -> None:
     folder = saved_replay(tmp_path)

@@ -369,7 +369,9 @@ DAMAGES = {
 def test_a_damaged_or_foreign_folder_is_said_by_name(saved: Path, damage: Any) -> None:
     assert len(Replay.load(saved)) == 14
     damage(saved)
-    with pytest.raises(UserError, match=r"memory.*(damaged|has format 1; this version of rl_training reads 2|is a symbolic link)"):
+    with pytest.raises(
+        UserError, match=r"memory.*(damaged|has format 1; this version of rl_training reads 2|is a symbolic link)"
+    ):
         Replay.load(saved)
 
 

@@ -116,7 +116,9 @@ def test_a_file_too_many_is_noticed(place: str, run: Path) -> None:
         (path / place).mkdir()
     else:
         (path / place).write_bytes(b"1")
-    words = "is a folder; only a plain file" if place == "more" else r"is missing, damaged or foreign \(it does not belong"
+    words = (
+        "is a folder; only a plain file" if place == "more" else r"is missing, damaged or foreign \(it does not belong"
+    )
     with pytest.raises(UserError, match=f"{place}': {words}"):
         read_checkpoint(path)
 
