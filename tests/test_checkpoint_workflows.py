@@ -444,7 +444,7 @@ class StatefulWalk(Walk):
 def test_what_could_not_be_loaded_again_is_refused_when_it_is_saved(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"state\.callbacks\.RemembersAnObject\.0\.seen: .*cannot hold a set"):
         train(tiny(), run_dir=tmp_path / "run", callbacks=[RemembersAnObject()])
-    with pytest.raises(UserError, match=r"envs\.actor\.keeper\.own\[0\]\.generator: .*cannot hold a Generator"):
+    with pytest.raises(UserError, match=r"keeper\.anchors\[0\]\.state\[0\]\.own\.generator: .*cannot hold a Generator"):
         train(tiny(env_id="test_checkpoint_workflows:StatefulWalk"), run_dir=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 

@@ -246,7 +246,7 @@ def test_a_checkpoint_that_cannot_be_read_is_reported(whole: Any, folder: Path) 
         return 0
 
     (line,) = chain_of(whole, folder, damage).differences
-    assert line.startswith("cannot be compared: UserError: ")
+    assert line.startswith("cannot be compared: DamagedError: ")
 
 
 def test_a_step_that_was_saved_and_is_lost_is_reported(

@@ -246,7 +246,7 @@ def test_a_bad_file_is_one_clear_line(tmp_path: Path, make: Callable[[Path], Pat
 
 def test_a_damaged_replay_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "replay.json").write_text("{}")
-    with pytest.raises(UserError, match="is not a saved replay, or is damaged"):
+    with pytest.raises(UserError, match=r"replay\.json': is missing, damaged or foreign \(it has no 'format'\)"):
         read_dataset(str(tmp_path))
 
 

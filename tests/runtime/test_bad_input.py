@@ -674,7 +674,8 @@ def test_nan_stops_with_the_step_and_the_name(where: str, command: Command, tmp_
     (run,) = (tmp_path / "runs").iterdir()
     kept = find_checkpoint(run)
     assert said.code == 2
-    first, second = said.err.splitlines()
+    warning, first, second = said.err.splitlines()
+    assert "shows no time limit" in warning
     assert first == (
         f"error: the {where} of environment 0 is nan at step 123; it must be finite (nothing was learned from it)"
     )

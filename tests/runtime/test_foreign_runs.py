@@ -225,6 +225,9 @@ READERS = {
     "runtime/checkpoints/continuation.py:_check_origin",
     "runtime/checkpoints/snapshots.py:load_snapshot",
     "runtime/datasets.py:read_run_replay",
+    "runtime/seeds.py:_ended",
+    "runtime/seeds.py:_read_summary",
+    "runtime/seeds.py:_seed_of",
     "runtime/workflows.py:restore",
     "runtime/workflows.py:resume_training",
 }

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import run_helpers
 from foreign import Code, forge, own_modules
 from forgery import reseal
 from rl_training import PPO, Agent, UserError, evaluate_checkpoint, load_config, resume_training, train
@@ -102,7 +103,14 @@ def test_in_a_process_of_its_own(code: Code, run: Path, tmp_path: Path) -> None:
     """A module of the same name in the current folder, which `python -c` searches first, is not taken."""
     (tmp_path / "elsewhere" / "own_code.py").write_text("raise SystemExit('not this one')\n")
     start = [sys.executable, "-c", "from rl_training.cli import main; main()"]
-    done = subprocess.run([*start, "resume", str(run), FURTHER, "--quiet"], capture_output=True, text=True, timeout=120)
+    paths = os.pathsep.join([str(Path(run_helpers.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [*start, "resume", str(run), FURTHER, "--quiet"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": paths},
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert code.imported
 

@@ -372,5 +372,10 @@ def test_the_command_says_how_to_continue(
     assert said.err.strip() == f"interrupted; continue with: rl-training resume {run_dir}"
     assert command("resume", run_dir, "--quiet").code == 0
     set_trap(1)
-    evaluated = command("eval", run_dir, "--episodes", 2)
+    # A process that was started in the background ignores the signal from the start.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        evaluated = command("eval", run_dir, "--episodes", 2)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (evaluated.code, evaluated.out, evaluated.err.strip()) == (130, "", "interrupted")

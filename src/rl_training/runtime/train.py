@@ -153,7 +153,10 @@ def _surroundings(
     streams = make_streams(config.run.seed)
     maker = EnvMaker(config.run, config.loop, env_factory)
     check_before_environments(config, env_factory, maker, num_envs, learns=learns)
-    envs = maker.masking(maker.vector(num_envs))
+    envs = maker.vector(num_envs)
+    on_failure.callback(envs.close)
+    maker.describe(envs)  # spaces that are not supported are said before anything is reset
+    envs = maker.masking(envs)
     on_failure.callback(envs.close)
     info = maker.describe(envs)
     _check_capabilities(config, info)
