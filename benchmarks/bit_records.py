@@ -67,8 +67,8 @@ class Record:
         self.clock = run.steps
 
     def add_checkpoint(self, snapshot: Any, path: str) -> None:
-        """All that a checkpoint holds."""
-        meta = {name: value for name, value in snapshot.meta.items() if name != "versions"}
+        """All that a checkpoint holds, but for the versions of packages and the id of the run, which is drawn."""
+        meta = {name: value for name, value in snapshot.meta.items() if name not in ("versions", "run_id")}
         self.add(f"{path}meta", meta)
         for part in ("policy", "state", "envs"):
             self.add(f"{path}{part}", getattr(snapshot, part))
