@@ -77,8 +77,8 @@ class OwnProcesses(AsyncVectorEnv):
                 answers.append(line.recv()[0])
             except Exception as error:
                 errors.append(error)
-        for error in errors:
-            raise error
+        if errors:
+            raise errors[0]
         return answers
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
