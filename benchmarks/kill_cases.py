@@ -14,6 +14,7 @@ from bit_variants import Settings
 
 PACKAGED = "rl_training.data.packaged:"
 KEPT = 3  # checkpoints of a run, besides the best one
+SPARE = 2  # more at the most, of a run with a replay
 
 
 @dataclass(frozen=True)

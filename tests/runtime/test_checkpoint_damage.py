@@ -272,6 +272,3 @@ def test_check_refuses_what_is_neither_run_nor_checkpoint(tmp_path: Path, comman
         said = command("check", place)
         assert (said.code, said.out) == (2, "")
         assert "there is no such run or checkpoint" in said.err
-
-
-# Renewal.

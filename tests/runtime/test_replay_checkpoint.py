@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -21,9 +22,10 @@ import run_helpers
 from forgery import changed_state, reseal
 from rl_training import PPO, UserError, evaluate_checkpoint, resume_training, train
 from rl_training.data.chunks import ChunkedArray
+from rl_training.data.disk import remove_tree
 from rl_training.experiment.manager import RunFolder
-from rl_training.runtime.checkpoints.catalogue import find_checkpoint, prune
-from rl_training.runtime.checkpoints.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint, point, prune
+from rl_training.runtime.checkpoints.checkpoint import Checkpoint, _is_whole, read_checkpoint, write_checkpoint
 from rl_training.runtime.loops import LOOPS
 from rl_training.runtime.loops.on_policy import OnPolicyLoop
 from rl_training.runtime.train import Run
@@ -181,6 +183,64 @@ def test_a_tenth_that_changed_costs_a_tenth_and_what_is_renewed(
     assert new_files(tmp_path / "step_1", tmp_path / "step_2") == changed | renewed
     assert synced == 15 * 1000 * 112
     assert holds(tmp_path / "step_2", array)
+
+
+# A file that many checkpoints link is one copy on the disk.
+
+
+def test_every_chunk_is_renewed_within_sixteen_saves_a_few_at_each(tmp_path: Path) -> None:
+    array = array_of(160)  # 40 chunks, which never change
+    saved = [save(tmp_path / f"step_{number}", rows=array) for number in range(40)]
+    assert all(len(new_files(before, after)) in (2, 3) for before, after in itertools.pairwise(saved))
+    for before, after in zip(saved, saved[16:], strict=False):
+        assert not set(files(before).values()) & set(files(after).values())
+        assert holds(after, array)
+
+
+def grown(folder: Path, saves: int, keep: int = 3) -> Iterator[list[str]]:
+    """Save an array that grows and hardly changes, with pruning; the names of what is kept after every save."""
+    array = array_of(800)
+    array.used = 0
+    for number in range(1, saves + 1):
+        array.touch(array.used, array.used + 16)
+        change(array, 0)
+        path = save(folder / f"step_{number}", rows=array)
+        point(folder, "latest", path)
+        prune(folder, keep)
+        yield sorted((path.name for path in folder.glob("step_*")), key=lambda name: int(name[5:]))
+
+
+def test_no_file_is_part_of_all_checkpoints_that_are_kept(tmp_path: Path) -> None:
+    save(tmp_path / "step_0", rows=ChunkedArray(800, (3,), "float32"))  # before the first step there is nothing in it
+    for number, names in enumerate(grown(tmp_path, 48), start=1):
+        kept = [set(files(tmp_path / name).values()) for name in names]
+        assert names[-3:] == [f"step_{step}" for step in range(max(0, number - 2), number + 1)]
+        assert len(names) <= 5
+        assert not set.intersection(*kept), names
+
+
+def test_a_bad_sector_leaves_a_checkpoint_of_the_last_saves(tmp_path: Path) -> None:
+    *_, names = grown(tmp_path, 48)
+    newest, *older = reversed(names)
+    for file in (tmp_path / newest / "replay").iterdir():
+        with file.open("r+b") as stream:  # all that link it are damaged
+            stream.write(b"bad sector")
+        whole = [name for name in older if _is_whole(tmp_path / name)]
+        assert whole
+        assert int(whole[0].removeprefix("step_")) >= 48 - 2 * 16 - 3
+
+
+def test_what_shares_no_file_needs_no_spare(tmp_path: Path) -> None:
+    array = array_of(8)
+    for number in range(6):
+        change(array, 0, 7)
+        save(tmp_path / f"step_{number}", rows=array)
+        prune(tmp_path, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_4", "step_5"]
+    for number in range(6):
+        save(tmp_path / "policy" / f"step_{number}")
+        prune(tmp_path / "policy", 2)
+    assert sorted(path.name for path in (tmp_path / "policy").iterdir()) == ["step_4", "step_5"]
 
 
 def test_a_chunk_that_grew_without_a_change_is_written(tmp_path: Path) -> None:
@@ -379,7 +439,8 @@ def test_pruning_leaves_what_is_linked(cut: Path) -> None:
     run = resumed(cut)
     kept = files(find_checkpoint(cut))
     run.save()
-    prune(cut / "checkpoints", keep=1)
+    for name in checkpoint_names(cut)[:-1]:
+        remove_tree(cut / "checkpoints" / name)
     assert checkpoint_names(cut) == ["step_54"]
     assert set(kept.values()) & set(files(cut / "checkpoints" / "step_54").values())
     expected = memory_contents(run.snapshot())
@@ -555,6 +616,9 @@ def ready_to_save(cut: Path, tmp_path: Path) -> Iterator[tuple[Run, Callable[[],
     def prepare() -> None:
         shutil.rmtree(tmp_path / "work", ignore_errors=True)
         shutil.copytree(cut, tmp_path / "work", copy_function=os.link)
+        checkpoints = tmp_path / "work" / "checkpoints"
+        # One that is neither the spare nor the next.
+        shutil.copytree(checkpoints / "step_24", checkpoints / "step_30", copy_function=os.link)
         run.archive.folder = RunFolder(tmp_path / "work")
         for name, array in run.snapshot().arrays.items():
             folder = tmp_path / "work" / "checkpoints" / "step_48" / "replay"

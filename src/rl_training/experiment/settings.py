@@ -115,7 +115,7 @@ class RunConfig(ConfigPart):
     )
     early_stopping: tuple[EarlyStoppingRule, ...] = setting((), "A rule that ends the run early, or a list of them.")
     checkpoint_interval: int = setting(25_000, "Save whenever this many steps have passed.", ge=1)
-    keep_checkpoints: int = setting(3, "How many checkpoints are kept, besides the best one.", ge=2)
+    keep_checkpoints: int = setting(3, "How many checkpoints are kept, besides the best and spare ones.", ge=2)
     log_interval: int = setting(1_000, "Write metrics whenever this many steps have passed.", ge=1)
     output_dir: str = setting("runs", "Folder in which the run's folder is made.")
     device: str = setting("auto", "`cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.")

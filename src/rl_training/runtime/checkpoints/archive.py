@@ -12,9 +12,16 @@ from rl_training.experiment.config import Config
 from rl_training.experiment.manager import RunFolder, describe_process, run_name
 from rl_training.experiment.notes import new_run_id, remember
 from rl_training.experiment.trust import owner_of
-from rl_training.runtime.checkpoints.catalogue import newest, point, pointed, prune, supersede, sweep_leftovers
+from rl_training.runtime.checkpoints.catalogue import (
+    ARRAYS_FOLDER,
+    newest,
+    point,
+    pointed,
+    prune,
+    supersede,
+    sweep_leftovers,
+)
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, write_checkpoint
-from rl_training.runtime.checkpoints.chunk_files import ARRAYS_FOLDER
 from rl_training.runtime.checkpoints.drafts import create_folder, sweep_drafts, sweep_files
 from rl_training.runtime.checkpoints.lock import Lock, hold
 from rl_training.types import Metrics, UserError

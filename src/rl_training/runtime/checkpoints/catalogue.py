@@ -18,6 +18,8 @@ _SUPERSEDED = re.compile(r"\.superseded-([0-9]+)")
 # What a process that died leaves in a folder of checkpoints.
 _LEFTOVERS = re.compile(r"\.(draft-.*|replaced-.*|dropped-.*|(latest|best)\.[0-9]+)")
 _LONGEST_NAME = 100
+# The folder of a checkpoint with its large arrays: a file per chunk.
+ARRAYS_FOLDER = "replay"
 
 
 def recover(folder: Path) -> None:
@@ -100,15 +102,36 @@ def _branches(folder: Path) -> dict[int, Path]:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints and the best one, and the leftovers of crashes.
+    """Remove all but the newest `keep` checkpoints, the best one and the spare ones, and the leftovers of crashes.
 
     Of the folders with superseded checkpoints, the newest `keep` stay too.
     """
-    best = pointed(folder, "best")
-    older = [path for _, path in by_step(folder)[keep:] if path != best]
+    found, best = [path for _, path in by_step(folder)], pointed(folder, "best")
+    kept = {*found[:keep], best, *_spares(found, best)}
+    older = [path for path in found if path not in kept]
     for path in (*older, *(path for _, path in sorted(_branches(folder).items(), reverse=True)[keep:])):
         remove_tree(path)
     sweep_leftovers(folder)
+
+
+def _spares(found: list[Path], best: Path | None) -> list[Path]:
+    """Of checkpoints, newest first: one that shares no file with the newest, and the one that will take its place.
+
+    A file with many links is one copy on the disk. Chunks that do not change are renewed within some saves, so the
+    oldest one after the spare will share no file with the newest either; until then both stay.
+    """
+    chunks = _chunk_files(found[0]) if found else set()
+    if not chunks:
+        return []
+    steady = [path for path in found if path != best]  # another one may be the best soon
+    apart = next((place for place, path in enumerate(steady) if not chunks & _chunk_files(path)), len(steady))
+    return steady[max(apart - 1, 0) : apart + 1]
+
+
+def _chunk_files(checkpoint: Path) -> set[int]:
+    """What tells the files of a checkpoint's large arrays from others on the disk."""
+    folder = own_name(checkpoint / ARRAYS_FOLDER, folder=True)
+    return {entry.inode() for entry in os.scandir(folder)} if folder.is_dir() else set()
 
 
 def sweep_leftovers(folder: Path) -> None:

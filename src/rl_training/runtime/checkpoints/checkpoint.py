@@ -27,9 +27,8 @@ from rl_training.data.checked_files import (
 )
 from rl_training.data.disk import sync
 from rl_training.data.replay_files import read_info
-from rl_training.runtime.checkpoints.catalogue import listed
+from rl_training.runtime.checkpoints.catalogue import ARRAYS_FOLDER, listed
 from rl_training.runtime.checkpoints.chunk_files import (
-    ARRAYS_FOLDER,
     Chunks,
     describe_arrays,
     entries_of,

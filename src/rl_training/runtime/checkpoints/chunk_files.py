@@ -14,9 +14,9 @@ import torch
 from rl_training.data.checked_files import Entry, check, checksum, damaged, regular_file
 from rl_training.data.chunks import ChunkedArray, ChunkFile, FileStamp, Part, Written
 from rl_training.data.disk import sync
+from rl_training.runtime.checkpoints.catalogue import ARRAYS_FOLDER
 from rl_training.types import Array, UserError
 
-ARRAYS_FOLDER = "replay"
 # A chunk that does not change is written anew once in this many saves.
 RENEWED_WITHIN = 16
 
