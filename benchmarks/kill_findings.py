@@ -13,6 +13,7 @@ from bit_records import Record
 from kill_cases import KEPT, SPARE
 from kill_runs import RUNS, STATE, TEMPORARY
 
+_SWEPT = ".swept"  # says when the notes of a user were last swept
 _SHARED_MEMORY = Path("/dev/shm")
 _PATIENCE = 10.0  # seconds in which the processes of a dead one must have ended
 # What a run leaves behind that its metadata says of the whole of it; the rest is when and how it was started.
@@ -80,8 +81,9 @@ def differences(whole: Whole, run: Path, extra: set[int], *, concluded: bool) ->
     """
     found = run_values(run)
     kept, expected = _steps(run), _kept(whole.saved | extra, pointed(run, "best"))
-    spare = kept - expected  # which ones share no file with the newest depends on how often the run was resumed
-    fits = expected <= kept and len(spare) <= SPARE
+    # Which ones of a replay share no file with the newest depends on how often the run was resumed.
+    spare, replays = kept - expected, any((run / "checkpoints").glob("step_*/replay"))
+    fits = expected <= kept and spare <= whole.saved | extra and len(spare) <= (SPARE if replays else 0)
     lines = [] if fits else [f"checkpoints: {sorted(expected)} became {sorted(kept)}"]
     shared = (_steps(whole.run) & kept) - (extra - {max(whole.saved)})
     for path in sorted(whole.values.keys() | found.keys()):
@@ -118,7 +120,8 @@ def left_over(whole: Whole, folder: Path, run: Path | None, sessions: set[int], 
         checkpoints = {f"step_{step}" for step in _steps(run)}  # which ones is compared with the rest of the run
         lines += _strangers(folder, run / "checkpoints", usual | checkpoints)
         lines += [str(path.relative_to(folder)) for path in sorted((run / "checkpoints").glob("step_*/**/.*"))]
-    lines += [str(path.relative_to(folder)) for path in sorted((folder / STATE).rglob(".*"))]
+    hidden = sorted(path for path in (folder / STATE).rglob(".*") if path.name != _SWEPT)
+    lines += [str(path.relative_to(folder)) for path in hidden]
     return lines
 
 

@@ -325,6 +325,15 @@ def test_leftovers_in_a_run_are_swept_when_it_goes_on(cut: Path, runs: Path) -> 
     assert checkpoint_names(cut) == checkpoint_names(runs / "cut")
 
 
+def test_leftovers_in_a_run_that_has_ended_are_swept_too(tmp_path: Path) -> None:
+    """It may have been killed while it wrote its last words."""
+    train(tiny(total_timesteps=48), run_dir=tmp_path / "run")
+    (tmp_path / "run" / ".metadata.json.77").write_text("half")
+    with pytest.raises(UserError, match="this run has ended"):
+        resume_training(tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").glob(".*")] == [".lock"]
+
+
 def killed_while_it_makes_a_run(parent: Path, at: Path) -> None:
     def fill(draft: Path) -> None:
         RunFolder(draft).checkpoints.mkdir()

@@ -22,8 +22,9 @@ from rl_training.experiment.settings import Expected
 from rl_training.experiment.trust import ELSEWHERE, EPISODES, POLICY, TRAINING
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoints.catalogue import find_checkpoint, find_run, newest, recover
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint, find_run, newest, recover, sweep_leftovers
 from rl_training.runtime.checkpoints.checkpoint import fitting_policy, read_checkpoint, read_meta
+from rl_training.runtime.checkpoints.drafts import sweep_files
 from rl_training.runtime.checkpoints.lock import Lock, hold
 from rl_training.runtime.envs.given import Env
 from rl_training.runtime.envs.make import EnvFactory
@@ -273,7 +274,7 @@ def _run_of(path: str | Path, which: str) -> tuple[RunFolder, str]:
 
 @contextmanager
 def _locked(folder: RunFolder) -> Iterator[Lock]:
-    """A run that no other process trains, and in which what a crash left under a temporary name has its own again."""
+    """A run that no other process trains. What a crash left under a temporary name has its own again, or is removed."""
     folder.check_names()
     if not folder.checkpoints.is_dir():
         raise UserError(f"{str(folder.path)!r}: there is no such run or checkpoint")
@@ -283,6 +284,8 @@ def _locked(folder: RunFolder) -> Iterator[Lock]:
         raise UserError(f"cannot write to {str(folder.path)!r}: {error.strerror or error}") from error
     with lock:
         recover(folder.checkpoints)
+        sweep_leftovers(folder.checkpoints)
+        sweep_files(folder.path, folder.FILES)
         yield lock
 
 

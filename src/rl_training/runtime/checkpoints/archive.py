@@ -12,17 +12,9 @@ from rl_training.experiment.config import Config
 from rl_training.experiment.manager import RunFolder, describe_process, run_name
 from rl_training.experiment.notes import new_run_id, remember
 from rl_training.experiment.trust import owner_of
-from rl_training.runtime.checkpoints.catalogue import (
-    ARRAYS_FOLDER,
-    newest,
-    point,
-    pointed,
-    prune,
-    supersede,
-    sweep_leftovers,
-)
+from rl_training.runtime.checkpoints.catalogue import ARRAYS_FOLDER, newest, point, pointed, prune, supersede
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, write_checkpoint
-from rl_training.runtime.checkpoints.drafts import create_folder, sweep_drafts, sweep_files
+from rl_training.runtime.checkpoints.drafts import create_folder, sweep_drafts
 from rl_training.runtime.checkpoints.lock import Lock, hold
 from rl_training.types import Metrics, UserError
 
@@ -126,8 +118,6 @@ class Archive:
             self.run_id = self.known_id or self.run_id
             folder.update_metadata(run_id=self.run_id)
             self._note(folder.path, run)
-            sweep_leftovers(folder.checkpoints)
-            sweep_files(folder.path, folder.FILES)
             sweep_drafts(folder.path.parent)
         return words
 
