@@ -163,6 +163,20 @@ class CollectingLoopConfig(LoopConfig):
     def collects(self) -> bool:
         return True
 
+    @property
+    def steps_at_once(self) -> int:
+        """How many steps of each environment are gathered at once, at most."""
+        return 1
+
+    @property
+    def rounds_ahead(self) -> int:
+        """How many updates old the policy may be that gathers, where several workers do."""
+        return 0
+
+    def rollouts_per_round(self, num_workers: int) -> int:
+        """How many workers gather what one update learns from."""
+        return num_workers
+
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyContext:

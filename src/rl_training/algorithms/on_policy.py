@@ -43,6 +43,10 @@ class OnPolicyLoopConfig(CollectingLoopConfig):
 
     sizes: ClassVar[tuple[str, ...]] = ("frame_stack", "n_steps")
 
+    @property
+    def steps_at_once(self) -> int:
+        return self.n_steps
+
     def least_bytes(self, info: SpaceInfo, num_envs: int) -> int:
         return Rollout.bytes_needed(self.n_steps, num_envs, info)
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from rl_training.data.strips import Strip
 from rl_training.types import Array, Records, SpaceInfo, Step
 
 
@@ -69,6 +70,18 @@ class Rollout:
             self._truncations += [(row, int(b), step.next_obs[b].copy()) for b in np.flatnonzero(step.truncated)]
         self.last_obs[:] = step.next_obs
         self._row = row + 1
+
+    def take(self, strip: Strip) -> None:
+        """Write all rows at once, from steps of as many rows and environments."""
+        for name in ("obs", "action", "reward", "terminated", "truncated", "real", "last_obs"):
+            getattr(self, name)[...] = getattr(strip, name)
+        for name, column in self.records.items():
+            column[...] = strip.records[name]
+        ends = [tuple(place) for place in np.argwhere(strip.done).tolist()]
+        self._truncations += [
+            (row, b, obs.copy()) for (row, b), obs in zip(ends, strip.ends, strict=True) if strip.truncated[row, b]
+        ]
+        self._row = len(strip)
 
     def bootstrap_obs(self) -> Array:
         """The successors that no row holds: those of the last row `[B]`, then those of truncated steps `[N]`."""

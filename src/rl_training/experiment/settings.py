@@ -95,7 +95,21 @@ class RunConfig(ConfigPart):
     env_timeout: float | None = setting(
         300.0, "Seconds that an environment in its own process (`async`) has for a step or a reset; null for any.", gt=0
     )
-    num_envs: int = setting(8, "Environments that are stepped together.", ge=1)
+    num_envs: int = setting(8, "Environments that are stepped together; those of all workers.", ge=1)
+    actors: Literal["inline", "process", "ray"] = setting(
+        "inline", "Where workers gather: in this process, in processes of their own, or on a Ray cluster."
+    )
+    num_workers: int = setting(1, "Workers that gather; each has num_envs / num_workers environments.", ge=1)
+    order: Literal["auto", "fixed", "arrival"] = setting(
+        "auto", "Learn from rollouts in a fixed order, which is exact, or as they arrive; `auto`: arrival for ray."
+    )
+    rollout_deadline: float | None = setting(
+        600.0, "Seconds that a worker may take for a rollout before it is replaced; null for any.", gt=0, static=True
+    )
+    worker_restarts: int = setting(
+        10, "How many workers may be lost and replaced before the run is saved and ends.", ge=0
+    )
+    ray_address: str | None = setting(None, "Address of a Ray cluster for `actors: ray`; a cluster of its own if null.")
     seed: int = setting(0, "Seed of everything random in the run.", ge=0)
     total_timesteps: int = setting(
         100_000, "Environment steps of the run; updates, where it learns offline.", aliases=["total_updates"], ge=1

@@ -7,7 +7,14 @@ import time
 from rl_training.types import Metrics
 
 # Metrics that differ between two equal runs.
-WALL_CLOCK = ("seconds", "steps_per_second", "simulations_per_second")
+WALL_CLOCK = (
+    "seconds",
+    "steps_per_second",
+    "simulations_per_second",
+    "queue_wait",
+    "learner_idle",
+    "worker_idle",
+)
 
 
 class Stopwatch:

@@ -33,9 +33,13 @@ def make_streams(seed: int) -> dict[str, np.random.Generator]:
     return {name: np.random.Generator(np.random.PCG64(seeded(seed, name))) for name in STREAMS}
 
 
-def actor_streams(seed: int, number: int) -> tuple[np.random.Generator, np.random.Generator]:
-    """The generators of an actor's environments and of its policy. Adding an actor changes no other stream."""
-    names = [name if number == 0 else f"{name}/{number}" for name in ("env", "policy")]
+def actor_streams(seed: int, number: int, life: int = 0) -> tuple[np.random.Generator, np.random.Generator]:
+    """The generators of an actor's environments and of its policy. Adding an actor changes no other stream.
+
+    An actor that was replaced has streams of its own in every `life`, so that no episode comes twice.
+    """
+    first = number == 0 and life == 0
+    names = [name if first else f"{name}/{number}" + f"/{life}" * (life > 0) for name in ("env", "policy")]
     env, policy = (np.random.Generator(np.random.PCG64(seeded(seed, name))) for name in names)
     return env, policy
 

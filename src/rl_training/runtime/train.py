@@ -21,6 +21,8 @@ from rl_training.experiment.registry import REGISTRY, capable
 from rl_training.experiment.trust import ELSEWHERE, TRAINING, code_in
 from rl_training.runtime.actors.actor import Actor
 from rl_training.runtime.actors.collector import Collector
+from rl_training.runtime.actors.engines import WorkerFailed, WorkersLost
+from rl_training.runtime.actors.make_pool import is_pooled, make_pool
 from rl_training.runtime.actors.sources import Local, Nothing, Source
 from rl_training.runtime.arguments import callback_list
 from rl_training.runtime.callbacks import Callback, Log, Save
@@ -92,16 +94,22 @@ def build(
     if family not in LOOPS:
         raise UserError(f"algo={config.run.algo!r}: its SPEC has family={family!r}; must be one of {', '.join(LOOPS)}")
     num_envs = config.run.num_envs if collects else 1
+    pooled = is_pooled(config)
     with Libraries(config.run.threads) as libraries, ExitStack() as on_failure:
         asked = Opposition(trust=trust)
         surroundings, envs, context = _surroundings(
-            config, num_envs, env_factory, libraries, on_failure, asked, learns=True
+            config, num_envs, env_factory, libraries, on_failure, asked, learns=True, spaces_only=pooled
         )
         algorithm = config.spec.build(Context(**context, num_envs=num_envs, streams=surroundings.streams))
-        source: Source = _local(config, surroundings, envs, algorithm.policy) if collects else Nothing()
-        loop: Loop = resolve_reference(LOOPS[family], key="family")(algorithm, source, config)
-        if not collects:
+        if pooled or not collects:
             envs.close()  # only their spaces were needed
+        source: Source = Nothing()
+        if pooled:
+            source = make_pool(config, env_factory, algorithm.policy)
+            on_failure.callback(source.close)
+        elif collects:
+            source = _local(config, surroundings, envs, algorithm.policy)
+        loop: Loop = resolve_reference(LOOPS[family], key="family")(algorithm, source, config)
         on_failure.pop_all()
     ordered = [
         *_comparisons(config, loop.dataset),
@@ -148,12 +156,16 @@ def _surroundings(
     asked: Opposition,
     *,
     learns: bool = False,
+    spaces_only: bool = False,
 ) -> tuple[Surroundings, VectorEnv[Any, Any, Any], dict[str, Any]]:
-    """The surroundings of a policy, its environments, and the arguments that it is built from."""
+    """The surroundings of a policy, its environments, and the arguments that it is built from.
+
+    With `spaces_only` one environment is made, and others will make the rest.
+    """
     streams = make_streams(config.run.seed)
     maker = EnvMaker(config.run, config.loop, env_factory)
     check_before_environments(config, env_factory, maker, num_envs, learns=learns)
-    envs = maker.vector(num_envs)
+    envs = maker.vector(1 if spaces_only else num_envs)
     on_failure.callback(envs.close)
     maker.describe(envs)  # spaces that are not supported are said before anything is reset
     envs = maker.masking(envs)
@@ -286,8 +298,9 @@ def run(run: Run) -> TrainResult:
         _conclude(run, run.result().stop_reason)
     except UserError as error:
         _conclude(run, "failed")
+        traced = run.archive.keep_trace(error.trace) if isinstance(error, WorkerFailed) else ""
         saved = "" if run.checkpoint is None else f"\nThe last good checkpoint is {run.checkpoint}"
-        raise UserError(f"{error}{saved}") from error
+        raise UserError(f"{error}{traced}{saved}") from error
     except BaseException as error:
         _conclude(run, f"failed: {error!r}")
         raise
@@ -334,7 +347,11 @@ def _step(run: Run) -> None:
         if run.signals.received:
             run.interrupted = True
             return
-        run.advance()
+        try:
+            run.advance()
+        except WorkersLost:
+            run.save()
+            raise
         run.notify("on_step", run.metrics)
 
 

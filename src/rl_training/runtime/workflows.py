@@ -39,7 +39,7 @@ from rl_training.types import Metrics, UserError
 _LOG = logging.getLogger("rl_training")
 
 # A resumed run keeps these settings; its length, its rates and what it writes may change.
-_FIXED = ("algo", "env_id", "env_kwargs", "vectorization", "num_envs", "seed")
+_FIXED = ("algo", "env_id", "env_kwargs", "vectorization", "num_envs", "num_workers", "seed")
 # These files may have moved; whether their contents are the same is checked when they are read.
 _MOVABLE = ("dataset", "start_from")
 

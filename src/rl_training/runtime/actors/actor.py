@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from rl_training.algorithms.base import Policy
+from rl_training.data.strips import Strip
 from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.trees import to_arrays, to_tensors
 from rl_training.types import Carry, Metrics, Step, UserError
@@ -23,7 +24,15 @@ class Trajectory(Protocol):
         """Append the next step `[B]`."""
 
 
+class Receiver(Trajectory, Protocol):
+    """Stores the steps of one actor or of several."""
+
+    def take(self, strip: Strip) -> None:
+        """Append all steps of a strip."""
+
+
 T = TypeVar("T", bound=Trajectory)
+R = TypeVar("R", bound=Receiver)
 
 
 class Steps(list[Step]):
@@ -31,6 +40,9 @@ class Steps(list[Step]):
 
     def add(self, step: Step) -> None:
         self.append(step)
+
+    def take(self, strip: Strip) -> None:
+        self.extend(strip.steps())
 
 
 class Actor:
@@ -88,9 +100,14 @@ class Actor:
 
     def metrics(self) -> Metrics:
         """The statistics of episodes, and the means of what the policy reported since the last call."""
-        reported = {name: total / self._acts for name, total in self._reported.items()}
+        acts, totals = self.take_reported()
+        return self.collector.metrics() | {name: total / acts for name, total in totals.items()}
+
+    def take_reported(self) -> tuple[int, dict[str, float]]:
+        """How often the policy has reported since the last call, and the sums of what it said."""
+        taken = self._acts, self._reported
         self._acts, self._reported = 0, {}
-        return self.collector.metrics() | reported
+        return taken
 
     @property
     def _carry_lasts(self) -> bool:

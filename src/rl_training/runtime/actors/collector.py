@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.ops.kernels.checks import all_finite
 from rl_training.ops.observations import Unpacker
+from rl_training.runtime.actors.episodes import Episodes
 from rl_training.runtime.envs.journal import by_environment
 from rl_training.runtime.envs.lives import lives_lost
 from rl_training.runtime.envs.make import reset_each
@@ -20,12 +20,9 @@ from rl_training.runtime.envs.own_states import keep_state_of
 from rl_training.runtime.envs.processes import OwnProcesses
 from rl_training.runtime.envs.rules import vector_complaints
 from rl_training.runtime.envs.spaces import ActionScaler, mask_size
-from rl_training.types import Array, Metrics, SpaceInfo, Step, UserError
+from rl_training.types import Array, SpaceInfo, Step, UserError
 
-_EPISODE_WINDOW = 100
 _EARLIER = "at an earlier resume, "
-# Known as soon as the first episode has ended.
-EPISODE_METRICS = ("episode_return_mean", "episode_length_mean")
 
 
 class Collector:
@@ -70,9 +67,8 @@ class Collector:
         self._resetting = np.zeros(self.num_envs, np.bool_)
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, np.int64)
-        self._episodes = 0
-        self._recent: deque[tuple[float, int]] = deque(maxlen=_EPISODE_WINDOW)
-        self._recent_metrics: Metrics | None = None
+        self.episodes = Episodes()
+        self.metrics = self.episodes.metrics
         self._raw: Array = np.zeros(0)
         self.obs: Array = np.zeros(0)
 
@@ -176,31 +172,17 @@ class Collector:
         self._returns += reward
         self._lengths += real
         if any_done:
-            for b in np.flatnonzero(done):
-                self._recent.append((float(self._returns[b]), int(self._lengths[b])))
-            self._episodes += int(done.sum())
-            self._recent_metrics = None
+            ended = [(float(self._returns[b]), int(self._lengths[b])) for b in np.flatnonzero(done)]
+            self.episodes.add(ended, len(ended))
             self._returns[done] = 0.0
             self._lengths[done] = 0
-
-    def metrics(self) -> Metrics:
-        if self._recent_metrics is None:  # an episode has ended since the last call
-            self._recent_metrics = self._measure_recent()
-        return {"episodes": float(self._episodes)} | self._recent_metrics
-
-    def _measure_recent(self) -> Metrics:
-        if not self._recent:
-            return {}
-        returns, lengths = zip(*self._recent, strict=True)
-        return dict(zip(EPISODE_METRICS, (float(np.mean(returns)), float(np.mean(lengths))), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
         lost = {} if self.lost is None else {"lost": torch.from_numpy(self.lost.copy())}
         return lost | {
             "steps": self.steps,
             "restarts": self.restarts,
-            "episodes": self._episodes,
-            "recent": [list(episode) for episode in self._recent],
+            **self.episodes.state(),
             "returns": torch.from_numpy(self._returns.copy()),
             "lengths": torch.from_numpy(self._lengths.copy()),
             "resetting": torch.from_numpy(self._resetting.copy()),
@@ -212,9 +194,8 @@ class Collector:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore everything; an environment that cannot be brought back starts a new episode."""
-        self.steps, self.restarts, self._episodes = state["steps"], state["restarts"], state["episodes"]
-        self._recent = deque(((ret, length) for ret, length in state["recent"]), maxlen=_EPISODE_WINDOW)
-        self._recent_metrics = None
+        self.steps, self.restarts = state["steps"], state["restarts"]
+        self.episodes.load(state["episodes"], state["recent"])
         self._returns, self._lengths = state["returns"].numpy().copy(), state["lengths"].numpy().copy()
         self._resetting = state["resetting"].numpy().copy()
         self._raw = state["raw"].numpy().copy()

@@ -7,10 +7,15 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from rl_training.runtime.actors.actor import Actor, T
+from rl_training.runtime.actors.actor import Actor, R
 from rl_training.types import Array, Metrics, UserError
 
 FIRST_ACTOR = "actor"
+
+
+def actor_name(number: int) -> str:
+    """The name of an actor in a checkpoint."""
+    return FIRST_ACTOR if number == 0 else f"{FIRST_ACTOR}/{number}"
 
 
 class Source(Protocol):
@@ -18,7 +23,11 @@ class Source(Protocol):
 
     @property
     def num_envs(self) -> int:
-        """The number of rows of a step."""
+        """The number of environments."""
+
+    @property
+    def width(self) -> int:
+        """The number of rows of a step: of environments whose steps are gathered together."""
 
     @property
     def steps(self) -> int:
@@ -35,7 +44,7 @@ class Source(Protocol):
     def start(self) -> None:
         """Begin the first episodes."""
 
-    def gather(self, count: int, into: T, *, randomly: bool = False) -> T:
+    def gather(self, count: int, into: R, *, randomly: bool = False) -> R:
         """Add the next `count` steps of every environment, `[B]` each, with the policy's records, to a trajectory."""
 
     def publish(self, weights: Callable[[], Mapping[str, Tensor]], values: Mapping[str, float], version: int) -> None:
@@ -63,7 +72,7 @@ class Local:
     def __init__(self, actor: Actor) -> None:
         self.actor = actor
         self.collector = actor.collector
-        self.num_envs = actor.collector.num_envs
+        self.num_envs = self.width = actor.collector.num_envs
         self.gather = actor.gather
         self.start = actor.collector.start
         self.metrics = actor.metrics
@@ -98,7 +107,7 @@ class Local:
 class Nothing:
     """A source without environments, for runs that collect no experience."""
 
-    num_envs = 0
+    num_envs = width = 0
     steps = 0
     exact = True
     why_not_exact: list[str] = []
@@ -106,7 +115,7 @@ class Nothing:
     def start(self) -> None:
         """Nothing to do: there are no episodes."""
 
-    def gather(self, count: int, into: T, *, randomly: bool = False) -> T:
+    def gather(self, count: int, into: R, *, randomly: bool = False) -> R:
         return into
 
     def publish(self, weights: Callable[[], Mapping[str, Tensor]], values: Mapping[str, float], version: int) -> None:

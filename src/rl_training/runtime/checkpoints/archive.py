@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rl_training.data.disk import write_atomically
 from rl_training.experiment.config import Config
 from rl_training.experiment.manager import RunFolder, describe_process, run_name
 from rl_training.experiment.notes import new_run_id, remember
@@ -130,6 +131,15 @@ class Archive:
         if self.folder is not None:
             with _writing(f"to {str(self.folder.path)!r}"):
                 self.folder.write_config(config.flat())
+
+    def keep_trace(self, trace: str) -> str:
+        """Write where the user's own code failed in another process; returns words that say where it stands."""
+        if self.folder is None:
+            return f"\n{trace}"
+        file = self.folder.path / "error.log"
+        with _writing(f"to {str(file)!r}"):
+            write_atomically(file, trace)
+        return f" (where: {file})"
 
     def append(self, row: Metrics) -> None:
         """Write a row of metrics."""

@@ -37,8 +37,8 @@ class OnPolicyLoop:
         self.algorithm = algorithm
         self.source = source
         self.dataset = dataset
-        self.rollout = Rollout(config.n_steps, source.num_envs, policy.info, policy.records(policy.info))
-        self.parts: dict[str, Part] = {**(parts or {}), **algorithm.memories(config.n_steps * source.num_envs)}
+        self.rollout = Rollout(config.n_steps, source.width, policy.info, policy.records(policy.info))
+        self.parts: dict[str, Part] = {**(parts or {}), **algorithm.memories(config.n_steps * source.width)}
         self._n_steps = config.n_steps
 
     def _gather_first_statistics(self, refresh: Refresh) -> None:
@@ -61,7 +61,7 @@ class OnPolicyLoop:
     def warnings(self, total_steps: int) -> list[str]:
         if self.steps == 0 and self.algorithm.observer.has_no_statistics:
             total_steps -= self._random_steps * self.source.num_envs
-        rows = self._n_steps * self.source.num_envs
+        rows = self._n_steps * self.source.width
         return self.algorithm.warnings(math.ceil(max(0, total_steps - self.steps) / rows))
 
     @property
