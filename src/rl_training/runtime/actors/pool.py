@@ -243,11 +243,16 @@ class Pool:
                 "round": self._round,
                 "version": self._version,
                 "gradient_steps": self._gradient_steps,
+                "edition": self._edition,
                 "lives": list(self._lives),
                 **self._episodes.state(),
-                "inbox": [_kept(delivery) for delivery in self._inbox.values()],
+                "inbox": [_kept(self._inbox[number]) for number in self._in_order()],
             }
         }
+
+    def _in_order(self) -> list[int]:
+        """The numbers of the rollouts that are there; when they arrived counts only if it decides what is next."""
+        return sorted(self._inbox) if self.plan.fixed else list(self._inbox)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         names = {actor_name(k): k for k in range(self.plan.num_workers)}
@@ -256,7 +261,7 @@ class Pool:
             raise UserError(f"the checkpoint has the environments of {there}; this run has those of {', '.join(names)}")
         own = state[_POOL]
         self.steps, self._round = own["steps"], own["round"]
-        self._version, self._gradient_steps = own["version"], own["gradient_steps"]
+        self._version, self._gradient_steps, self._edition = own["version"], own["gradient_steps"], own["edition"]
         self._lives = list(own["lives"])
         self._episodes.load(own["episodes"], own["recent"])
         self._inbox = {kept["request"]["number"]: _restored(kept) for kept in own["inbox"]}

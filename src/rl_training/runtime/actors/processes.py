@@ -17,11 +17,12 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import DupFd
+from multiprocessing.util import Finalize
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -148,6 +149,8 @@ class Processes:
         arrays = {name: tensor.detach().cpu().numpy() for name, tensor in weights.items()}
         self._weights = {name: ArrayKind(array.shape, array.dtype.str) for name, array in arrays.items()}
         self._processes: list[_Process] = []
+        # Without `close`, the interpreter would wait at exit for processes that ignore its SIGTERM.
+        Finalize(self, _end, args=(self._processes,), exitpriority=10)
 
     def start(self) -> None:
         for plan in self._plans:
@@ -213,9 +216,13 @@ class Processes:
             new.announce(slot, request)
 
     def close(self) -> None:
-        for process in self._processes:
-            process.end()
-            process.slots.block.close()
+        _end(self._processes)
+
+
+def _end(processes: Iterable[_Process]) -> None:
+    for process in processes:
+        process.end()
+        process.slots.block.close()
 
 
 @contextmanager
