@@ -1,8 +1,10 @@
-# Two commands: `make train` and `make test`. Both set up the virtual environment the first time only.
+# Two commands: `make train` and `make test`. Both set up the virtual environment the first time only: `make train` with
+# what training needs, `make test` with every extra and the tools of the tests.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TOOLS := $(VENV)/.tools
 EXTRAS := dev,atari,boards,box2d,dmc,minari,minigrid,mujoco,plot
 # The oldest version that is supported, and the newest that the dependencies support.
 PYTHONS ?= python3.10 python3.14
@@ -12,14 +14,14 @@ PYTHONS ?= python3.10 python3.14
 train: $(STAMP)
 	$(BIN)/rl-training train ppo/cartpole
 
-test: $(STAMP)
+test: $(TOOLS)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-lint: $(STAMP)
+lint: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(STAMP)
+types: $(TOOLS)
 	$(BIN)/mypy
 
 versions:
@@ -33,6 +35,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: $(PYTHON) has no venv module; on Debian or Ubuntu: apt install python3-venv"; exit 1; }
 	@echo "Setting up $(VENV) (about a minute, the first time only)"
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(TOOLS): $(STAMP)
+	@echo "Adding the extras and the tools of the tests to $(VENV) (two minutes, the first time only)"
 	$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@
 
