@@ -11,6 +11,7 @@ from typing import Any
 
 from dreamers import dreamer_acting, dreamer_updates
 from libraries import OURS, PEERS, Sides, Work
+from sample_factories import sample_factory_appo
 from searches import Task, mctx_search, our_search
 from trainers import (
     SIMULATIONS,
@@ -32,6 +33,12 @@ def on_policy(peer: str = "sb3", **settings: Any) -> Sides:
     """Both sides with the same settings: their names are the same in both libraries, and so are the other defaults."""
     theirs = partial(sb3_on_policy, PEERS[peer].module, **settings)
     return {OURS: partial(ours, activation="tanh", **settings), peer: theirs}
+
+
+def one_pass(algo: str, **settings: Any) -> Sides:
+    """One pass over every rollout, by us and by Sample Factory."""
+    mine = partial(ours, algo=algo, env_id="CartPole-v1", activation="tanh", **settings)
+    return {OURS: mine, "sample_factory": partial(sample_factory_appo, **settings)}
 
 
 def recurrent(**settings: Any) -> Sides:
@@ -139,6 +146,12 @@ WORKS = {
         "A2C on CartPole-v1: 8 environments x 5 steps, 64-64 tanh",
         24_000,
         on_policy(algo="a2c", env_id="CartPole-v1", num_envs=8, hidden_sizes=[64, 64], n_steps=5),
+    ),
+    "impala_cartpole": Work(
+        "IMPALA on CartPole-v1: 8 environments x 32 steps, one pass over each rollout, 64-64 tanh",
+        10_240,
+        one_pass("impala", num_envs=8, n_steps=32, hidden_sizes=[64, 64]),
+        note="the peer is Sample Factory's APPO with one pass, in one process",
     ),
     "trpo_cartpole": Work(
         "TRPO on CartPole-v1: 2 environments x 512 steps, 15 steps of conjugate gradient, the critic 20 times in "
