@@ -107,6 +107,17 @@ def test_the_running_return_goes_on_from_one_rollout_to_the_next() -> None:
     assert float(whole.moments.var) == pytest.approx(float(halves.moments.var), rel=1e-10)
 
 
+@pytest.mark.parametrize("envs", [slice(1, 3), np.array([3, 0])], ids=["slice", "array"])
+def test_a_rollout_of_some_environments_goes_on_with_their_returns(envs: Any) -> None:
+    some, reward = RewardNormalizer(4, 10.0), rewards([1, 2])
+    some.running[:] = [10.0, 20.0, 30.0, 40.0]
+    expected = some.running.copy()
+    expected[envs] = 0.5 * expected[envs] + reward[0]
+    some.update(reward, ends([0, 0]), ends([1, 1]), 0.5, envs)
+    np.testing.assert_array_equal(some.running, expected)
+    assert some.moments.count == 2
+
+
 def test_rows_that_are_not_real_do_not_move_the_reward_statistics() -> None:
     clean, dirty = RewardNormalizer(1, 10.0), RewardNormalizer(1, 10.0)
     clean.update(rewards([1], [2], [4]), ends([0], [1], [0]), ends([1], [1], [1]), 0.5)

@@ -64,11 +64,12 @@ def setting_extra(part: type[ConfigPart], name: str) -> dict[str, Any]:
     return dict(extra) if isinstance(extra, dict) else {}
 
 
-def model_setting(probe: str) -> Any:
-    """The setting for a custom network; `probe` names one for the tests."""
+def model_setting(probe: str, live_when: Mapping[str, Any] | None = None) -> Any:
+    """The setting for a custom network; `probe` names one for the tests, which fits if `live_when` holds."""
     return setting(
         "auto",
         "`auto` (MLPs, behind convolutions for images), or `module:Name`, called with (SpaceInfo, ModelConfig).",
+        live_when=live_when,
         probe=probe,
     )
 

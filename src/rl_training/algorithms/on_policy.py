@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from rl_training.algorithms.base import Algorithm, AlgorithmConfig, CollectingLoopConfig, Context, setting
 from rl_training.algorithms.parts.actor_critic_policy import ActorCriticModelConfig, ActorCriticPolicy
 from rl_training.algorithms.parts.objectives import AutogradForm, Batch, EngineForm, Form, Heads, Objective, Slopes
+from rl_training.algorithms.parts.readers import reader_of
 from rl_training.data.chunks import Part
 from rl_training.data.rollout import Rollout
-from rl_training.models.actor_critic_engine import ActorCriticEngine
 from rl_training.models.flat import FlatAdam, FlatParameters, FlatRMSprop
 from rl_training.models.normalizers import RewardNormalizer
 from rl_training.ops.returns import gae
@@ -27,6 +27,7 @@ __all__ = [
     "OnPolicyAlgorithm",
     "OnPolicyConfig",
     "OnPolicyLoopConfig",
+    "RolloutConfig",
     "Slopes",
 ]
 
@@ -51,12 +52,11 @@ class OnPolicyLoopConfig(CollectingLoopConfig):
         return Rollout.bytes_needed(self.n_steps, num_envs, info)
 
 
-class AdvantageConfig(AlgorithmConfig):
-    """Hyperparameters of all algorithms that learn from the advantages of rollouts."""
+class RolloutConfig(AlgorithmConfig):
+    """Hyperparameters of all algorithms that learn from rollouts, however they estimate advantages."""
 
     learning_rate: float = setting(3e-4, "Step size of the optimiser.", ge=0.0, report=True)
     gamma: float = setting(0.99, "Discount factor.", ge=0.0, le=1.0, probe=0.5)
-    gae_lambda: float = setting(0.95, "Trace decay of the advantage estimate.", ge=0.0, le=1.0, probe=0.5)
     ent_coef: float = setting(0.0, "Weight of the entropy bonus.", aliases=["entropy_coef"], ge=0.0, report=True)
     normalize_advantage: bool = setting(True, "Standardise advantages in every minibatch.")
     normalize_obs: bool = setting(False, "Scale observations by running mean and deviation.")
@@ -74,6 +74,12 @@ class AdvantageConfig(AlgorithmConfig):
     )
 
 
+class AdvantageConfig(RolloutConfig):
+    """Hyperparameters of the algorithms that estimate advantages by GAE."""
+
+    gae_lambda: float = setting(0.95, "Trace decay of the advantage estimate.", ge=0.0, le=1.0, probe=0.5)
+
+
 class OnPolicyConfig(AdvantageConfig):
     """Hyperparameters of an actor-critic that is trained by the gradient of one loss for policy and value."""
 
@@ -84,7 +90,7 @@ class OnPolicyConfig(AdvantageConfig):
 class OnPolicyAlgorithm(Algorithm):
     """Learns from the advantages of its policy's actions. Subclasses define the update."""
 
-    cfg: AdvantageConfig
+    cfg: RolloutConfig
     policy: ActorCriticPolicy
     policy_type: ClassVar[type[ActorCriticPolicy]] = ActorCriticPolicy
     # The loss of a minibatch, for algorithms that train policy and value by the gradient of one loss.
@@ -92,15 +98,19 @@ class OnPolicyAlgorithm(Algorithm):
     optimizer: FlatAdam | FlatRMSprop
 
     def __init__(self, context: Context) -> None:
-        policy = self.policy_type(context)
+        policy = self.make_policy(context)
         super().__init__(context.config, policy)
         self.network, self.distribution, self.observer = policy.network, policy.distribution, policy.observer
+        self.reader = reader_of(policy)
         self.parameters = FlatParameters(policy.weights)
         self.form = self.make_form(context.info)
         self.batch_rng = context.streams["batch"]
         self.reward_normalizer = (
             RewardNormalizer(context.num_envs, self.cfg.reward_scale_clip) if self.cfg.normalize_reward else None
         )
+
+    def make_policy(self, context: Context) -> ActorCriticPolicy:
+        return self.policy_type(context)
 
     def make_form(self, info: SpaceInfo) -> Form:
         """Choose how the objective's gradient is computed: by the engine if it supports the network, else autograd."""
@@ -111,7 +121,7 @@ class OnPolicyAlgorithm(Algorithm):
 
     def engine_form(self, info: SpaceInfo) -> EngineForm:
         """The closed form of the default network."""
-        return EngineForm(self.policy, ActorCriticEngine(self.network, info))
+        return self.reader.engine_form(info)
 
     def gradient(self, batch: Batch[Array]) -> tuple[float, ...]:
         """Write the gradient of the objective to the flat buffer; returns what the objective reports."""
@@ -139,16 +149,13 @@ class OnPolicyAlgorithm(Algorithm):
     def prepare(self, rollout: Rollout) -> Batch[Array]:
         """Advantages and value targets of the rollout's real steps; also updates the running statistics, once."""
         cfg, real = self.cfg, rollout.real
+        assert isinstance(cfg, AdvantageConfig)
         obs = self.observer.scaled(rollout.obs)
         value = rollout.records["value"]
         bootstrap = self.bootstrap_values(rollout)
         self.observer.update(rollout.obs[real])
-        reward = rollout.reward
-        if self.reward_normalizer is not None:
-            self.reward_normalizer.update(reward, rollout.done, real, cfg.gamma)
-            reward = self.reward_normalizer(reward)
         advantage = gae(
-            reward,
+            self.scaled_reward(rollout),
             value,
             rollout.next_values(value, bootstrap),
             rollout.terminated,
@@ -163,8 +170,14 @@ class OnPolicyAlgorithm(Algorithm):
 
     def bootstrap_values(self, rollout: Rollout) -> Array:
         """The values of `rollout.bootstrap_obs`, with the statistics that the rollout was collected with."""
-        values: Array = self.policy.acting.outputs(self.observer.scaled(rollout.bootstrap_obs()))[1]
-        return values
+        return self.reader.bootstrap_values(rollout)
+
+    def scaled_reward(self, rollout: Rollout) -> Array:
+        """The rewards to learn from; if they are scaled, their statistics are updated first."""
+        if self.reward_normalizer is None:
+            return rollout.reward
+        self.reward_normalizer.update(rollout.reward, rollout.done, rollout.real, self.cfg.gamma, rollout.envs)
+        return self.reward_normalizer(rollout.reward)
 
     def training_state(self) -> dict[str, Any]:
         state: dict[str, Any] = {"optimizer": self.optimizer.state_dict(), "n_updates": self.n_updates}

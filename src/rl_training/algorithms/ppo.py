@@ -114,12 +114,8 @@ class PPO(OnPolicyAlgorithm):
 
     def minibatches(self, data: Batch[Array]) -> Iterator[Batch[Array]]:
         """All minibatches of an update, epoch after epoch; each epoch is shuffled anew."""
-        size = self.cfg.batch_size
         for _ in range(self.cfg.n_epochs):
-            order = self.batch_rng.permutation(len(data))
-            shuffled = data.map(lambda column: column.take(order, axis=0))  # noqa: B023
-            for start in range(0, len(data), size):
-                yield shuffled.map(lambda column: column[start : start + size])  # noqa: B023
+            yield from self.reader.epoch(data, self.cfg.batch_size, self.batch_rng)
 
 
 SPEC = AlgorithmSpec(

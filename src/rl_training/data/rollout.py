@@ -15,6 +15,8 @@ class Rollout:
 
     Observations are stored once: a step's successor is the next row's observation, except where an episode was
     truncated and after the last row. `bootstrap_obs` holds those few successors.
+
+    `envs` says which of the run's environments the columns are: all of them, in order, unless somebody sets it.
     """
 
     @staticmethod
@@ -36,6 +38,7 @@ class Rollout:
         self.real = np.zeros(shape, np.bool_)
         self.records = {name: np.zeros(shape + kind.shape, kind.dtype) for name, kind in records.items()}
         self.last_obs = np.zeros((num_envs, *info.obs_shape), dtype=info.obs_dtype)
+        self.envs: slice | Array = slice(None)
         self._truncations: list[tuple[int, int, Array]] = []
         self._row = 0
 

@@ -55,6 +55,16 @@ class CompiledActing:
         noise = rng.standard_normal(params.shape, dtype=np.float32)
         return acting.sample_gaussian(params, self._log_std, noise)
 
+    def log_prob(self, params: Array, action: Array) -> Array:
+        """The log-probabilities `[B]` of actions; it overwrites the policy outputs."""
+        log_prob, entropy = np.empty((2, len(params)), np.float32)
+        if self._log_std is None:
+            choices = action[:, None] if self._one_choice else action
+            heads.categorical_forward(params, self._counts, choices, log_prob, entropy)
+        else:
+            heads.gaussian_forward(params, self._log_std, action, log_prob, entropy)
+        return log_prob
+
 
 class ActorCriticEngine:
     """Likelihoods and values of a batch, and their gradients."""

@@ -91,9 +91,11 @@ class RewardNormalizer:
         self.clip = clip
         self.running = np.zeros(num_envs)
 
-    def update(self, reward: Array, done: Array, real: Array, gamma: float) -> None:
-        """Add a rollout to the statistics, every array `[T, B]`."""
-        self.moments.update(running_returns_kernel(reward, done, real, gamma, self.running)[real])
+    def update(self, reward: Array, done: Array, real: Array, gamma: float, envs: slice | Array = slice(None)) -> None:
+        """Add a rollout to the statistics, every array `[T, B]`; `envs` are the environments of its columns."""
+        running = self.running[envs].copy()
+        self.moments.update(running_returns_kernel(reward, done, real, gamma, running)[real])
+        self.running[envs] = running
 
     def __call__(self, reward: Array) -> Array:
         scaled = np.clip(reward / np.sqrt(self.moments.var + 1e-8), -self.clip, self.clip)

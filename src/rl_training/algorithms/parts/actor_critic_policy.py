@@ -89,6 +89,9 @@ class Acting(Protocol):
     def draw(self, params: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Sampled actions and their log-probabilities."""
 
+    def log_prob(self, params: Array, action: Array) -> Array:
+        """The log-probabilities `[B]` of actions in the network's units; it may overwrite the policy outputs."""
+
 
 class TorchActing:
     """Acting by torch, for any network on any device."""
@@ -104,13 +107,16 @@ class TorchActing:
             params, value = self._policy.network_outputs(rows)
             return params.cpu().numpy(), value.cpu().numpy()
 
+    def log_prob(self, params: Array, action: Array) -> Array:
+        return self._policy.log_prob(params, action)
+
 
 class EngineActing:
     """Acting by compiled kernels, for the default MLP on a CPU."""
 
     def __init__(self, compiled: CompiledActing, observer: Observer) -> None:
         self._compiled, self._observer = compiled, observer
-        self.draw = compiled.draw
+        self.draw, self.log_prob = compiled.draw, compiled.log_prob
 
     def outputs(self, rows: Array) -> tuple[Array, Array]:
         return self._compiled.outputs(self._observer.arrays(rows), self._observer.mask(rows))
@@ -251,6 +257,12 @@ class ActorCriticPolicy(Policy):
     def to_network(self, action: Array) -> Array:
         """The inverse: actions in the units in which the network's likelihoods are computed."""
         return action if self._unit is None else action / self._unit
+
+    def log_prob(self, params: Array, action: Array) -> Array:
+        """The log-probabilities `[B]` of actions in the network's units, by torch."""
+        with torch.inference_mode():
+            log_prob: Array = self.distribution.log_prob(torch.from_numpy(params), torch.from_numpy(action)).numpy()
+        return log_prob
 
     def network_outputs(self, rows: Any) -> tuple[Tensor, Tensor]:
         """Policy parameters, with forbidden choices masked, and values; differentiable."""

@@ -31,9 +31,13 @@ class RecurrentModelConfig(PolicyModelConfig):
     sizes: ClassVar[tuple[str, ...]] = ("hidden_sizes", "rnn_hidden_size")
 
     def least_weights(self, info: SpaceInfo) -> int:
-        gates = 4 if self.rnn == "lstm" else 3
-        core = gates * self.rnn_hidden_size**2 if self.model == "auto" else 0
+        core = core_weights(self.rnn, self.rnn_hidden_size) if self.model == "auto" else 0
         return super().least_weights(info) + core
+
+
+def core_weights(rnn: Literal["lstm", "gru"], width: int) -> int:
+    """At least how many weights a recurrent core has, whatever its inputs are."""
+    return (4 if rnn == "lstm" else 3) * width**2
 
 
 class PackedActing(Protocol):
@@ -44,6 +48,9 @@ class PackedActing(Protocol):
 
     def draw(self, params: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Sampled actions and their log-probabilities."""
+
+    def log_prob(self, params: Array, action: Array) -> Array:
+        """The log-probabilities of actions in the network's units; it may overwrite the policy outputs."""
 
 
 class TorchPackedActing:
@@ -59,13 +66,16 @@ class TorchPackedActing:
             params, value, after = (tensor.cpu().numpy() for tensor in self._policy.packed_outputs(steps))
             return params, value, after
 
+    def log_prob(self, params: Array, action: Array) -> Array:
+        return self._policy.log_prob(params, action)
+
 
 class EnginePackedActing:
     """Acting by compiled kernels, for the default network on a CPU."""
 
     def __init__(self, compiled: RecurrentActing, observer: Observer) -> None:
         self._compiled, self._observer = compiled, observer
-        self.draw = compiled.draw
+        self.draw, self.log_prob = compiled.draw, compiled.log_prob
 
     def run(self, steps: Packed) -> tuple[Array, Array, Array]:
         arrays, mask = self._observer.arrays(steps.rows), self._observer.mask(steps.rows)
