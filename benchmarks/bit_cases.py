@@ -16,7 +16,7 @@ Kind = Literal["train", "tiny", "resume", "start_from", "preset"]
 
 ENGINES = ("auto", "autograd")
 PRESET = "preset"  # the first part of a preset's case name
-ON_POLICY = ("ppo", "a2c", "trpo", "ppg", "recurrent_ppo")
+ON_POLICY = ("ppo", "a2c", "trpo", "ppg", "recurrent_ppo", "impala", "appo")
 CONTINUOUS = ("ddpg", "td3", "sac", "redq", "tqc")
 OFFLINE = ("bc", "awac", "iql", "cql", "td3_bc")
 PLANNING = ("muzero", "gumbel_muzero", "efficientzero")
@@ -75,6 +75,8 @@ SETTINGS: Mapping[str, Settings] = {
     "ppg": _MINIBATCHES | _OLD_DEFAULTS["ppg"] | {"aux_interval": 2, "n_aux_epochs": 2, "aux_batch_size": 32},
     "recurrent_ppo": _MINIBATCHES | {"rnn_hidden_size": 8},
     "gail": _MINIBATCHES | {"disc_updates": 2, "disc_batch_size": 16, "disc_hidden_sizes": [16]},
+    "impala": _ROLLOUT | {"n_steps": 8},
+    "appo": _MINIBATCHES,
     "dqn": _REPLAY | _OLD_DEFAULTS["dqn"] | {"target_update_interval": 5},
     "ddpg": _REPLAY,
     "td3": _REPLAY,
@@ -163,6 +165,7 @@ _SINGLES: Mapping[str, tuple[str, Settings, Settings]] = {
     "dqn/masked_images": ("dqn", {"observations": "image", "masked": True}, {"prioritized": True}),
     "ppo/async": ("ppo", {}, {"vectorization": "async"}),
     "recurrent_ppo/masked_dict": ("recurrent_ppo", {"observations": "dict", "masked": True}, {}),
+    "appo/masked_dict": ("appo", {"observations": "dict", "masked": True}, {"rnn": "gru", "rnn_hidden_size": 8}),
     "efficientzero/stacked_images": ("efficientzero", {"observations": "image"}, {"frame_stack": 2}),
 }
 _TINY_ENV = {"env_id": "rl_training.testing:TinyEnv"}
@@ -173,6 +176,8 @@ _RESUMED: Mapping[str, tuple[str, int, Settings]] = {
     "ppo/sync_cartpole": ("ppo", 150, CARTPOLE | {"vectorization": "sync", "normalize_obs": True}),
     "ppg/tiny": ("ppg", 150, _TINY_ENV),
     "recurrent_ppo/cartpole": ("recurrent_ppo", 150, CARTPOLE),
+    "impala/cartpole": ("impala", 150, CARTPOLE | {"rnn": "lstm", "rnn_hidden_size": 8}),
+    "appo/cartpole": ("appo", 150, CARTPOLE | {"target_update_interval": 3, "kl_coef": 0.2, "kl_target": 0.01}),
     "gail/tiny": ("gail", 100, _TINY_ENV | _TINY_DATA),
     "dqn/cartpole": ("dqn", 60, CARTPOLE | {"prioritized": True, "n_step": 3}),
     "sac/pendulum": ("sac", 60, PENDULUM),

@@ -58,6 +58,14 @@ _PLANNING_VARIANTS: Worlds = _REPLAY_VARIANTS | {
     "reanalyze_continuous": {"actions": "continuous", "reanalyze_ratio": 0.5},
     "temperature": {"total_timesteps": 60, "temperature_schedule": 0.1, "temperature_moves": 3},
 }
+_CORE = {"rnn": "lstm", "rnn_hidden_size": 8}
+_CORRECTED: Worlds = {
+    **{name: changes for name, changes in _ON_POLICY_VARIANTS.items() if name != "raw_advantages"},
+    **_SDE,
+    "lstm": _CORE,
+    "gru+shared_core+normalize_obs": _CORE | {"rnn": "gru", "shared_core": True, "normalize_obs": True},
+    "correction": {"rho_bar": 0.9, "c_bar": 0.8, "vtrace_lambda": 0.9},
+}
 _OWN = "rl_training.testing:Linear"
 # Settings of each algorithm on TinyEnv; the key `actions` is an argument of the environment.
 VARIANTS: Mapping[str, Worlds] = {
@@ -93,6 +101,19 @@ VARIANTS: Mapping[str, Worlds] = {
         "airl+ends": {"reward_form": "airl", "absorbing": False, "gradient_penalty_coef": 0.0},
         "few_demonstrations": {"demonstrations": 3, "subsample": 2, "reward_form": "fairl"},
         "own_network": {"model": f"{_OWN}ActorCritic"},
+    },
+    "impala": {
+        **_CORRECTED,
+        "adam": {"optimizer_type": "adam", "normalize_advantage": True, "pg_rho_bar": 0.9},
+        "own_network": {"model": f"{_OWN}ActorCritic"},
+    },
+    "appo": {
+        **_CORRECTED,
+        "clip": _FAST,
+        "target_network": _FAST | {"target_update_interval": 2},
+        "penalty": _FAST | {"kl_coef": 0.2, "kl_target": 0.01, "normalize_advantage": False},
+        "gru+target_network": _CORE | {"rnn": "gru", "target_update_interval": 3},
+        "own_network": {"model": f"{_OWN}RecurrentActorCritic", **_CORE},
     },
     "dqn": {
         **_REPLAY_VARIANTS,

@@ -72,6 +72,8 @@ _ROWS: Mapping[str, tuple[int, Settings, Settings]] = {
     "pong/dqn": (36, PONG, _RARE_UPDATES | {"hidden_sizes": [8], "buffer_size": 40}),
     "fine_tuning/awac": (300, PENDULUM | _DATA, _ONLINE | {"online": True, "normalize_obs": True}),
     "cartpole/gail": (800, CARTPOLE | {"dataset": f"{PACKAGED}cartpole_expert", "demonstrations": 4}, _CURVES),
+    "cartpole/impala": (800, CARTPOLE, _NORMALIZED | _CURVES | {"rnn": "lstm", "rnn_hidden_size": 8}),
+    "cartpole/appo": (800, CARTPOLE, _CURVES | {"target_update_interval": 3, "kl_coef": 0.2, "kl_target": 0.01}),
     "cartpole/muzero": (300, CARTPOLE, {"temperature_schedule": 0.1}),
     "cartpole/a2c": (3200, CARTPOLE | {"num_envs": 8}, {"normalize_obs": True}),  # in native form
     "tictactoe/efficientzero": (200, TICTACTOE, {}),

@@ -87,7 +87,8 @@ def test_preset_starts(preset: str) -> None:
         pytest.importorskip("ale_py", reason="the extra atari is not installed")
     assert config.run.expected is not None
     unproven = config.run.expected.long
-    small = {"buffer_size": 1_000, "learning_starts": 0, "batch_size": 8}
+    small = {"buffer_size": 1_000, "learning_starts": 0, "batch_size": 8, "n_steps": 4, "num_envs": 2}
+    small = {name: value for name, value in small.items() if name in config.flat()}
     small |= {"num_simulations": 2} if "num_simulations" in config.flat() else {}
     if "batch_length" in config.flat():  # a window must be complete
         small |= {"batch_length": 2, "num_envs": 2, "train_every": 8, "updates_per_step": 0.5, "size": "xxs"}

@@ -16,12 +16,14 @@ import rl_training
 from conformance import chosen, known_settings
 from rl_training import (
     A2C,
+    APPO,
     AWAC,
     BC,
     CQL,
     DDPG,
     DQN,
     GAIL,
+    IMPALA,
     IQL,
     PPG,
     PPO,
@@ -99,6 +101,8 @@ CLASSES = {
     PPG: SMALL_PPO | {"aux_interval": 2},
     RecurrentPPO: SMALL_PPO | {"rnn_hidden_size": 8},
     GAIL: SMALL_PPO | {"dataset": "made_up_data:noise"},
+    IMPALA: SMALL,
+    APPO: SMALL_PPO | {"target_update_interval": 2},
     DQN: SMALL_OFF_POLICY | {"target_update_interval": 3, "epsilon": 0.3},
     DDPG: SMALL_OFF_POLICY,
     TD3: SMALL_OFF_POLICY,

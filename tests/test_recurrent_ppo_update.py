@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from torch import Tensor, nn
+from torch import Tensor
 
 from conformance import PPO_METRICS, chosen
 from rl_training.algorithms.parts.objectives import EngineForm
@@ -21,6 +21,7 @@ from rl_training.ops.value import value_loss
 from rl_training.runtime.train import Run, build
 from rl_training.testing import LinearRecurrentActorCritic, TinyEnv, tiny_config
 from rl_training.types import UserError
+from stepwise import step_by_step
 
 ENGINES = ["auto", "autograd"]
 EACH_ENGINE = pytest.mark.parametrize("engine", ENGINES)
@@ -64,34 +65,6 @@ def replayed(learner: RecurrentPPO, mini: Any) -> tuple[np.ndarray, np.ndarray]:
     with torch.no_grad():
         params, values = learner.policy.network_outputs(mini.obs)
         return learner.distribution.log_prob(params, torch.from_numpy(mini.action)).numpy(), values.numpy()
-
-
-def step_by_step(learner: RecurrentPPO, rollout: Rollout, length: int) -> tuple[Tensor, Tensor]:
-    """Policy parameters and values of all rows `[T, B]`: one call of the core per row, states reset by hand."""
-    network: Any = learner.network
-    obs = torch.from_numpy(learner.observer.arrays(learner.observer.scaled(rollout.obs)).copy())
-    stored = torch.from_numpy(rollout.records["state"])
-    starts = torch.from_numpy(rollout.starts)
-    features: list[list[Tensor]] = []
-    parts = list(stored[0].chunk(len(network.cores), dim=-1))
-    for t, row in enumerate(obs):
-        if t % length == 0:
-            parts = list(stored[t].chunk(len(network.cores), dim=-1))
-        outputs = []
-        for k, core in enumerate(network.cores):
-            before = torch.where(starts[t][:, None], torch.zeros(()), parts[k])
-            if isinstance(core, nn.LSTM):
-                out, (hidden, cell) = core(row[None], tuple(half[None].contiguous() for half in before.chunk(2, -1)))
-                parts[k] = torch.cat([hidden[0], cell[0]], dim=-1)
-            else:
-                out, hidden = core(row[None], before[None].contiguous())
-                parts[k] = hidden[0]
-            outputs.append(out[0])
-        features.append(outputs)
-    policy, value = (torch.stack([outputs[k] for outputs in features]) for k in (0, -1))
-    params = network.heads.policy(policy.flatten(0, 1))[0]
-    rows = rollout.obs.reshape(-1, *rollout.obs.shape[2:])
-    return learner.policy.allowed(params, rows), network.heads.value(value.flatten(0, 1))
 
 
 @EACH_ENGINE

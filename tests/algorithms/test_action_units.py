@@ -43,6 +43,9 @@ VARIANTS = [
     ("trpo", {}),
     ("ppg", {"aux_interval": 2}),
     ("recurrent_ppo", {"rnn_hidden_size": 8}),
+    ("impala", {}),
+    ("impala", {"rnn": "gru", "rnn_hidden_size": 8}),
+    ("appo", {"target_update_interval": 2}),
 ]
 
 

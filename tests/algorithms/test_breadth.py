@@ -93,7 +93,7 @@ def test_who_has_image_networks_of_their_own_has_no_choice_of_others() -> None:
         tiny_config("ppo", image_encoder="resnet")
 
 
-@pytest.mark.parametrize("algo", ["ppo", "ppg", "recurrent_ppo", "gail", "dqn", "sac", "iql", "bc"])
+@pytest.mark.parametrize("algo", ["ppo", "ppg", "recurrent_ppo", "gail", "impala", "appo", "dqn", "sac", "iql", "bc"])
 def test_every_image_network_of_an_algorithm_is_the_one_asked_for(algo: str) -> None:
     run = build(tiny_config(algo, {"observations": "dict"}, image_encoder="impala"))
     modules = [module for module in found_modules(run.algorithm) if isinstance(module, ImageEncoder)]

@@ -88,7 +88,8 @@ CRITIC["planning"] = CRITIC["off_policy"] | {
     "value_limit": 60.0,
     "value_bins": 31,
 }
-STEPS = dict.fromkeys(ON_POLICY, 4_000) | {"a2c": 8_000} | dict.fromkeys(OFFLINE, 700)
+CRITIC["actor_learner"] = CRITIC["on_policy"] | {"ent_coef": 0.0}
+STEPS = dict.fromkeys(ON_POLICY, 4_000) | {"a2c": 8_000, "impala": 8_000, "appo": 8_000} | dict.fromkeys(OFFLINE, 700)
 STEPS |= dict.fromkeys((*OFF_POLICY, *PLANNING, *DREAMING), 500)
 
 
@@ -212,6 +213,7 @@ BANDIT = {
         "tau": 0.2,
     },
 }
+BANDIT["actor_learner"] = BANDIT["on_policy"] | {"ent_coef": 0.0}
 BANDIT["offline"] = BANDIT["off_policy"] | {
     "total_timesteps": 1_000,
     "batch_size": 64,

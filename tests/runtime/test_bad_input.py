@@ -237,7 +237,7 @@ def test_an_override_without_a_value_is_one_line(override: str, command: Command
             {"algo": "test_bad_input:DISCRETE_ONLY", "env_id": "Pendulum-v1"},
             [
                 "cannot work with the continuous actions of Pendulum-v1, only with discrete ones",
-                "recurrent_ppo, ddpg",
+                "recurrent_ppo, impala, appo, ddpg",
             ],
         ),
         (

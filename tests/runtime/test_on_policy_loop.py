@@ -18,7 +18,8 @@ from rl_training.runtime.train import Run, build
 from rl_training.testing import TinyEnv, tiny_config
 from run_helpers import cut_and_resume, latest, run_differences, tiny
 
-ON_POLICY = [name for name, entry in REGISTRY.items() if entry.family in ("on_policy", "imitation")]
+FAMILIES = ("on_policy", "imitation", "actor_learner")
+ON_POLICY = [name for name, entry in REGISTRY.items() if entry.family in FAMILIES]
 N_STEPS, NUM_ENVS = 6, 2  # of `tiny_config`
 
 

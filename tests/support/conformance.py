@@ -28,7 +28,7 @@ from rl_training.types import Act, Carry, SpaceInfo, Step
 
 MODES = (AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
 ENGINES = ("auto", "autograd")
-ON_POLICY = [name for name, entry in REGISTRY.items() if entry.family == "on_policy"]
+ON_POLICY = [name for name, entry in REGISTRY.items() if entry.family in ("on_policy", "actor_learner")]
 OFF_POLICY = [name for name, entry in REGISTRY.items() if entry.family == "off_policy"]
 OFFLINE = [name for name, entry in REGISTRY.items() if entry.family == "offline"]
 PLANNING = [name for name, entry in REGISTRY.items() if entry.family == "planning"]
@@ -305,7 +305,7 @@ def values(run: Run, obs: Any, *, in_a_row: bool = False) -> np.ndarray:
             carry = act.carry
             found.append(act.records["value"])
         return np.concatenate(found)
-    if run.config.spec.family == "on_policy":
+    if run.config.spec.family in ("on_policy", "actor_learner"):
         return chosen(learner, obs).records["value"]
     if run.config.spec.family == "planning":
         return learner.policy.planner.values(learner.observer.scaled(obs))

@@ -1,12 +1,14 @@
 """The public names. This is the only list of them: each is imported under its own name, as type checkers require."""
 
 from rl_training.api.algorithms import A2C as A2C
+from rl_training.api.algorithms import APPO as APPO
 from rl_training.api.algorithms import AWAC as AWAC
 from rl_training.api.algorithms import BC as BC
 from rl_training.api.algorithms import CQL as CQL
 from rl_training.api.algorithms import DDPG as DDPG
 from rl_training.api.algorithms import DQN as DQN
 from rl_training.api.algorithms import GAIL as GAIL
+from rl_training.api.algorithms import IMPALA as IMPALA
 from rl_training.api.algorithms import IQL as IQL
 from rl_training.api.algorithms import PPG as PPG
 from rl_training.api.algorithms import PPO as PPO
@@ -26,6 +28,7 @@ from rl_training.experiment.config import Config as Config
 from rl_training.experiment.config import ConfigError as ConfigError
 from rl_training.experiment.config import load_config as load_config
 from rl_training.runtime.a2c_trainer import train_a2c as train_a2c
+from rl_training.runtime.appo_trainer import train_appo as train_appo
 from rl_training.runtime.awac_trainer import train_awac as train_awac
 from rl_training.runtime.bc_trainer import train_bc as train_bc
 from rl_training.runtime.callbacks import Callback as Callback
@@ -36,6 +39,7 @@ from rl_training.runtime.dreamer_trainer import train_dreamer as train_dreamer
 from rl_training.runtime.efficientzero_trainer import train_efficientzero as train_efficientzero
 from rl_training.runtime.gail_trainer import train_gail as train_gail
 from rl_training.runtime.gumbel_muzero_trainer import train_gumbel_muzero as train_gumbel_muzero
+from rl_training.runtime.impala_trainer import train_impala as train_impala
 from rl_training.runtime.iql_trainer import train_iql as train_iql
 from rl_training.runtime.muzero_trainer import train_muzero as train_muzero
 from rl_training.runtime.ppg_trainer import train_ppg as train_ppg

@@ -236,6 +236,18 @@ class GAIL(Agent):
     algo = "gail"
 
 
+class IMPALA(Agent):
+    """Actor-critic on rollouts of older policies, corrected by V-trace."""
+
+    algo = "impala"
+
+
+class APPO(Agent):
+    """PPO on rollouts of older policies, corrected by V-trace."""
+
+    algo = "appo"
+
+
 class DQN(Agent):
     """Deep Q-learning: double, dueling, n-step, prioritised."""
 

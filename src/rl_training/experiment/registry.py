@@ -60,6 +60,18 @@ REGISTRY: dict[str, Entry] = {
     "gail": Entry(
         "rl_training.algorithms.gail:SPEC", "imitation", "Generative adversarial imitation learning on PPO", _ANY
     ),
+    "impala": Entry(
+        "rl_training.algorithms.impala:SPEC",
+        "actor_learner",
+        "Actor-critic on rollouts of older policies, corrected by V-trace",
+        _ANY,
+    ),
+    "appo": Entry(
+        "rl_training.algorithms.appo:SPEC",
+        "actor_learner",
+        "PPO on rollouts of older policies, corrected by V-trace",
+        _ANY,
+    ),
     "dqn": _off_policy("dqn", "Deep Q-learning: double, dueling, n-step, prioritised", _DISCRETE),
     "ddpg": _off_policy("ddpg", "Deep deterministic policy gradient"),
     "td3": _off_policy("td3", "Twin delayed deep deterministic policy gradient"),

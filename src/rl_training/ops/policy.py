@@ -23,6 +23,11 @@ def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
     return -(log_prob * advantage).mean()
 
 
+def truncated_ratio(log_ratio: Tensor, largest: float) -> Tensor:
+    """Truncated importance weights min(largest, pi / mu), as constants (Espeholt et al. 2018, section 4.1)."""
+    return log_ratio.detach().exp().clamp(max=largest)
+
+
 def effective_share(weight: Tensor) -> Tensor:
     """The effective sample size as a share of B: 1 if all weights are equal, 1/B if only one is not 0."""
     largest = weight.max()

@@ -218,6 +218,27 @@ def plain_policy_gradient(log_prob: Array, advantage: Array, d_log_prob: Array) 
 
 
 @jit
+def weighted_policy_gradient(
+    log_prob: Array, old_log_prob: Array, advantage: Array, largest: float, d_log_prob: Array
+) -> tuple[float, float, float]:
+    """The likelihood-ratio gradient of samples of an old policy, with weights min(largest, new / old).
+
+    Returns its loss, the approximate KL(old || new), and the mean weight. No gradient flows through the weights.
+    """
+    count = log_prob.size
+    loss = kl = total = 0.0
+    for b in range(count):
+        log_ratio = np.float64(log_prob[b]) - old_log_prob[b]
+        ratio = math.exp(log_ratio)
+        weight = min(largest, ratio)
+        loss -= weight * advantage[b] * log_prob[b]
+        kl += ratio - 1.0 - log_ratio
+        total += weight
+        d_log_prob[b] = -weight * advantage[b] / count
+    return loss / count, kl / count, total / count
+
+
+@jit
 def value_gradient(value: Array, target: Array, weight: float, d_value: Array) -> float:
     """The gradient of `weight` times the mean squared error; returns the loss without the weight."""
     loss = 0.0

@@ -9,4 +9,5 @@ LOOPS = {
     "world_model": "rl_training.runtime.loops.world_model:make",
     "offline": "rl_training.runtime.loops.offline:make",
     "imitation": "rl_training.runtime.loops.imitation:make",
+    "actor_learner": "rl_training.runtime.loops.on_policy:make",
 }
