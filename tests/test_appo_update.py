@@ -118,9 +118,9 @@ def test_a_target_network_stands_between_learner_and_behaviour(info: SpaceInfo, 
     learner = appo(info, engine=engine, target_update_interval=2, target_ratio_bar=1.2, **OFF_POLICY)
     assert learner.target is not None
     rollout = older(learner, info)
-    learner.copy_to_target()
+    learner.target.copy()
     move(learner, 1)
-    log_prob, _, _ = network_says(learner, rollout, learner.target.network)
+    log_prob, _, _ = network_says(learner, rollout, learner.target.policy.network)
     _, value, next_value = network_says(learner, rollout)
     behaviour = rollout.records["log_prob"]
     # Ratios of V-trace are pi_target / mu; values are the learner's.
@@ -147,9 +147,9 @@ def test_the_target_network_is_copied_every_so_many_updates(engine: str) -> None
         if count % 3 == 0:
             first = learner.parameters.data.clone()
             scale = learner.observer.scaled(np.ones((1, 3), np.float32))
-            np.testing.assert_array_equal(learner.target.observer.scaled(np.ones((1, 3), np.float32)), scale)
-        torch.testing.assert_close(learner.target.weights.data, first, rtol=0, atol=0)
-    assert not torch.equal(learner.target.weights.data, learner.parameters.data)
+            np.testing.assert_array_equal(learner.target.policy.observer.scaled(np.ones((1, 3), np.float32)), scale)
+        torch.testing.assert_close(learner.target.policy.weights.data, first, rtol=0, atol=0)
+    assert not torch.equal(learner.target.policy.weights.data, learner.parameters.data)
 
 
 def test_a_target_network_that_a_run_did_not_have_before_begins_as_a_copy() -> None:
@@ -157,7 +157,7 @@ def test_a_target_network_that_a_run_did_not_have_before_begins_as_a_copy() -> N
     move(old)
     new.load_state_dict(old.state_dict())
     assert new.target is not None
-    torch.testing.assert_close(new.target.weights.data, old.parameters.data, rtol=0, atol=0)
+    torch.testing.assert_close(new.target.policy.weights.data, old.parameters.data, rtol=0, atol=0)
 
 
 def test_a_target_that_is_the_learners_own_latest_policy_is_refused() -> None:

@@ -341,7 +341,7 @@ def test_predict_one_observation_or_a_batch(kind: type[Any], env_id: str, settin
     agent.close()
     # A planning policy counts the moves of an episode.
     entry = REGISTRY[kind.algo]
-    assert (state is None) != (entry.capabilities.recurrent or entry.family == "planning")
+    assert (state is None) != (entry.capabilities.recurrent is True or entry.family == "planning")
     if env_id == "CartPole-v1":
         assert np.shape(action) == ()
         assert actions.shape == (7,)

@@ -169,7 +169,8 @@ def list_algorithms() -> None:
     rows: list[tuple[str, ...]] = [names]
     for name, entry in REGISTRY.items():
         able = entry.capabilities
-        flags = ["yes" if flag else "-" for flag in (able.recurrent, able.offline, able.two_player)]
+        named = {True: "yes", False: "-", "optional": "optional"}
+        flags = [named[flag] for flag in (able.recurrent, able.offline, able.two_player)]
         rows.append((name, entry.family, ", ".join(able.observations), ", ".join(able.actions), *flags, entry.summary))
     _print_table(rows)
 

@@ -157,6 +157,6 @@ class Capabilities:
 
     observations: tuple[ObservationKind, ...]
     actions: tuple[ActionKind, ...]
-    recurrent: bool = False
+    recurrent: bool | Literal["optional"] = False
     offline: bool = False
     two_player: bool = False

@@ -298,7 +298,7 @@ def values(run: Run, obs: Any, *, in_a_row: bool = False) -> np.ndarray:
     obs = np.asarray(obs, np.float32)
     if run.config.spec.family == "world_model":
         return dreamt_values(learner, obs, in_a_row=in_a_row)
-    if run.config.spec.capabilities.recurrent and in_a_row:
+    if run.config.spec.capabilities.recurrent is True and in_a_row:
         carry, found = learner.policy.initial_carry(1), []
         for row in obs:
             act = chosen(learner, row[None], carry)

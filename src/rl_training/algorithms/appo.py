@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ from rl_training.algorithms.actor_learner import (
 from rl_training.algorithms.base import AlgorithmSpec, Context, setting
 from rl_training.algorithms.on_policy import EVERY_SPACE
 from rl_training.algorithms.parts.objectives import Batch, Heads, Objective, Slopes, standardized
-from rl_training.algorithms.parts.readers import Judged, reader_of
+from rl_training.algorithms.parts.readers import Judged
+from rl_training.algorithms.parts.target_policy import TargetPolicy
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatAdam
 from rl_training.ops.kernels import heads as kernels
@@ -128,18 +130,12 @@ class APPO(ActorLearnerAlgorithm):
             raise UserError(f"kl_target={self.cfg.kl_target:g}: adapts kl_coef, which is 0; set it, for example to 0.2")
         self.optimizer = FlatAdam(self.parameters, eps=self.cfg.adam_eps)
         self.kl_factor = 1.0
-        self.updates_since_copy = 0
-        self.target = None if self.cfg.target_update_interval is None else self.make_policy(context)
-        self.copy_to_target()
-
-    def copy_to_target(self) -> None:
-        """Let the target network be the policy as it is now, with its scale of observations."""
-        self.updates_since_copy = 0
-        if self.target is not None:
-            self.target.load_policy_state(self.policy.policy_state())
+        self.target: TargetPolicy | None = None
+        if self.cfg.target_update_interval is not None:
+            self.target = TargetPolicy(self.make_policy(context), self.policy)
 
     def corrected_log_prob(self, rollout: Rollout, judged: Judged) -> Array:
-        return judged.log_prob if self.target is None else reader_of(self.target).judge(rollout).log_prob
+        return judged.log_prob if self.target is None else self.target.log_prob(rollout)
 
     def anchor(self, behaviour: Array, log_prob: Array) -> Array:
         """With a target network, r = min(target_ratio_bar, mu / pi_target) pi / mu (Luo et al. 2020)."""
@@ -161,7 +157,10 @@ class APPO(ActorLearnerAlgorithm):
             norms.append(self.descend(cfg.max_grad_norm))
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
         seen = dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
-        self._move_on(seen["approx_kl"])
+        if cfg.kl_target is not None:
+            self.kl_factor = adapted(self.kl_factor, seen["approx_kl"], cfg.kl_target)
+        if self.target is not None and cfg.target_update_interval is not None:
+            self.target.grow_older(cfg.target_update_interval)
         return seen | {
             "grad_norm": float(np.mean(norms)),
             "explained_variance": explained_variance(data.value, data.target),
@@ -174,28 +173,17 @@ class APPO(ActorLearnerAlgorithm):
         for _ in range(self.cfg.n_epochs):
             yield from self.reader.epoch(data, self.cfg.batch_size, self.batch_rng)
 
-    def _move_on(self, kl: float) -> None:
-        """Adapt the penalty, and copy the policy to the target network if it is time."""
-        cfg = self.cfg
-        if cfg.kl_target is not None:
-            self.kl_factor = adapted(self.kl_factor, kl, cfg.kl_target)
-        self.updates_since_copy += 1
-        if cfg.target_update_interval is not None and self.updates_since_copy >= cfg.target_update_interval:
-            self.copy_to_target()
-
     def training_state(self) -> dict[str, Any]:
-        state = super().training_state() | {"kl_factor": self.kl_factor}
-        if self.target is None:
-            return state
-        return state | {"target": self.target.policy_state(), "updates_since_copy": self.updates_since_copy}
+        target = {} if self.target is None else {"target": self.target.state_dict()}
+        return super().training_state() | {"kl_factor": self.kl_factor} | target
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
         super().load_training_state(state)
         self.kl_factor = state["kl_factor"]
-        self.copy_to_target()  # where a run goes on with a target network that it did not have before
         if self.target is not None and "target" in state:
-            self.target.load_policy_state(state["target"])
-            self.updates_since_copy = state["updates_since_copy"]
+            self.target.load_state_dict(state["target"])
+        elif self.target is not None:  # the run goes on with a target network that it did not have before
+            self.target.copy()
 
 
 SPEC = AlgorithmSpec(
@@ -207,5 +195,5 @@ SPEC = AlgorithmSpec(
     model=ActorLearnerModelConfig,
     policy=actor_learner_policy,
     build=APPO,
-    capabilities=EVERY_SPACE,
+    capabilities=replace(EVERY_SPACE, recurrent="optional"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -130,5 +131,5 @@ SPEC = AlgorithmSpec(
     model=ActorLearnerModelConfig,
     policy=actor_learner_policy,
     build=IMPALA,
-    capabilities=EVERY_SPACE,
+    capabilities=replace(EVERY_SPACE, recurrent="optional"),
 )

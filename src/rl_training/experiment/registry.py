@@ -28,6 +28,7 @@ _ANY = Capabilities(
     observations=("vector", "image", "dict"), actions=("discrete", "multi_discrete", "multi_binary", "continuous")
 )
 _ANY_RECURRENT = replace(_ANY, recurrent=True)
+_ANY_EITHER_WAY = replace(_ANY, recurrent="optional")
 _CONTINUOUS = Capabilities(observations=("vector", "image", "dict"), actions=("continuous",))
 _DISCRETE = Capabilities(observations=("vector", "image", "dict"), actions=("discrete",))
 
@@ -64,13 +65,13 @@ REGISTRY: dict[str, Entry] = {
         "rl_training.algorithms.impala:SPEC",
         "actor_learner",
         "Actor-critic on rollouts of older policies, corrected by V-trace",
-        _ANY,
+        _ANY_EITHER_WAY,
     ),
     "appo": Entry(
         "rl_training.algorithms.appo:SPEC",
         "actor_learner",
         "PPO on rollouts of older policies, corrected by V-trace",
-        _ANY,
+        _ANY_EITHER_WAY,
     ),
     "dqn": _off_policy("dqn", "Deep Q-learning: double, dueling, n-step, prioritised", _DISCRETE),
     "ddpg": _off_policy("ddpg", "Deep deterministic policy gradient"),
