@@ -15,6 +15,7 @@ import pytest
 
 from power_loss import Disk, every_loss
 from rl_training import Callback, UserError, resume_seeds, resume_training, train_seeds
+from rl_training.data.checked_files import seal, unseal_alone
 from rl_training.runtime import seeds
 from rl_training.runtime.checkpoints.lock import Locked, hold
 from rl_training.runtime.seeds import SeedsInterrupted, SeedsResult, holds_seeds
@@ -47,7 +48,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
     summary = json.loads((folder / "summary.json").read_text())
     for run in summary["runs"]:
         del run["seconds"], run["folder"]
-    del summary["config"]["output_dir"], summary["run_id"]
+    del summary["config"]["output_dir"], summary["run_id"], summary["crc32"]
     return dict(summary)
 
 
@@ -127,9 +128,8 @@ def test_a_set_that_was_killed_goes_on(moment: str, processes: Any, whole: Seeds
 
 def test_what_is_finished_is_trained_no_more(whole: SeedsResult, copied: Path) -> None:
     """A kill right after the last run, before the summary had it."""
-    summary = json.loads((copied / "summary.json").read_text())
-    summary |= {"runs": [], "missing": SEEDS}
-    (copied / "summary.json").write_text(json.dumps(summary))
+    summary = unseal_alone(copied / "summary.json")
+    (copied / "summary.json").write_bytes(seal(summary | {"runs": [], "missing": SEEDS}))
     (copied / ".summary.json.77").write_text("half")
     counts = Counts()
     outcome = resume_seeds(copied, callbacks=[counts])
@@ -202,6 +202,29 @@ def test_a_damaged_summary_is_one_line(content: bytes, copied: Path, command: Co
     assert said.err.startswith("error: 'seeds/summary.json': is missing, damaged or foreign (")
     assert len(said.err.splitlines()) == 1
     assert (copied / "summary.json").read_bytes() == content
+
+
+def test_one_changed_digit_of_a_summary_is_noticed(copied: Path) -> None:
+    file = copied / "summary.json"
+    content = file.read_text()
+    assert content.count('"total_timesteps": 96') == 1
+    file.write_text(content.replace('"total_timesteps": 96', '"total_timesteps": 97'))
+    with pytest.raises(UserError, match=r"summary\.json': is missing, damaged or foreign \(its checksum is not"):
+        resume_seeds(copied)
+
+
+def test_a_damaged_run_of_a_set_is_one_line_and_changes_nothing(copied: Path, command: Command) -> None:
+    (run,) = copied.glob("*seed103*")
+    shutil.rmtree(run / "checkpoints" / "step_96")
+    (run / "checkpoints" / "step_72" / "model.safetensors").write_bytes(b"")
+    files = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file() and path.name != ".lock"}
+    said = command("resume", "seeds", "--quiet")
+    assert said.code == 2
+    assert len(said.err.splitlines()) == 1
+    assert "error: seed 103: 'seeds/" in said.err
+    assert said.err.endswith("; the runs are in seeds; done before it: 101, 102\n")
+    after = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert after == files
 
 
 @pytest.mark.parametrize("name", ["summary.json", ".lock"])

@@ -49,10 +49,11 @@ def entry_of(content: bytes | memoryview) -> Entry:
     return Entry(memoryview(content).nbytes, checksum(content))
 
 
-def seal(description: Mapping[str, Any], files: Mapping[str, Entry]) -> bytes:
+def seal(description: Mapping[str, Any], files: Mapping[str, Entry] | None = None) -> bytes:
     """A description as JSON, with the entries of the files, and its own checksum of all but the checksum's digits."""
-    entries = {name: entry._asdict() for name, entry in files.items()}
-    content = {"crc32": _BLANK.decode()} | dict(description) | {"files": entries}
+    content = {"crc32": _BLANK.decode()} | dict(description)
+    if files is not None:
+        content["files"] = {name: entry._asdict() for name, entry in files.items()}
     text = json.dumps(content, indent=2).encode() + b"\n"
     start = len(_HEAD)
     return text[:start] + checksum(text).encode() + text[start + len(_BLANK) :]
@@ -60,22 +61,38 @@ def seal(description: Mapping[str, Any], files: Mapping[str, Entry]) -> bytes:
 
 def unseal(file: Path, version: int) -> tuple[dict[str, Any], dict[str, Entry]]:
     """Read a description of a format version, and the entries of the files; an error says what is wrong with it."""
-    text = read_plain(file, _LARGEST_DESCRIPTION)
-    try:
-        content = json.loads(text.decode())
-    except (ValueError, RecursionError) as error:
-        raise damaged(file, str(error)) from None
+    text, content = _read_description(file)
     if not isinstance(content, dict) or "format" not in content:
         raise damaged(file, "it has no 'format'")
     if content["format"] != version:
         found = _plainly(str(content["format"]))[:20]
         raise UserError(f"{str(file.parent)!r}: has format {found}; this version of rl_training reads {version}")
+    _check_seal(file, text)
+    del content["crc32"]
+    return content, _entries(content.pop("files", None), file)
+
+
+def unseal_alone(file: Path) -> dict[str, Any]:
+    """Read a description that has neither a format nor files."""
+    text, content = _read_description(file)
+    _check_seal(file, text)
+    del content["crc32"]
+    return dict(content)
+
+
+def _read_description(file: Path) -> tuple[bytes, Any]:
+    text = read_plain(file, _LARGEST_DESCRIPTION)
+    try:
+        return text, json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise damaged(file, str(error)) from None
+
+
+def _check_seal(file: Path, text: bytes) -> None:
     start, stop = len(_HEAD), len(_HEAD) + len(_BLANK)
     total = checksum(text[:start] + _BLANK + text[stop:])
     if not text.startswith(_HEAD) or text[start:stop] != total.encode():
         raise damaged(file, f"its checksum is not {total}")
-    del content["crc32"]
-    return content, _entries(content.pop("files", None), file)
 
 
 def _entries(described: Any, file: Path) -> dict[str, Entry]:

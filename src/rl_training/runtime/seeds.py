@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -14,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.data.checked_files import damaged
-from rl_training.data.disk import own_name, read_own, write_atomically
+from rl_training.data.checked_files import damaged, seal, unseal_alone
+from rl_training.data.disk import write_atomically
 from rl_training.experiment.config import Config, load_config, saved_config
 from rl_training.experiment.manager import run_name
 from rl_training.experiment.notes import new_run_id, remember
@@ -225,13 +224,15 @@ def _train(
     folder, runs, seed = outcome.folder, outcome.runs, outcome.seeds[0]
     try:
         for seed in outcome.seeds:
-            if seed not in runs and seed in begun:
-                outcome.add(seed, resume_training(begun[seed], **how))
-            elif seed not in runs:
-                outcome.add(seed, train(outcome.config.replace(seed=seed, output_dir=str(folder)), **how))
-            _write_summary(outcome)
+            if seed not in runs:
+                if seed in begun:
+                    outcome.add(seed, resume_training(begun[seed], **how))
+                else:
+                    outcome.add(seed, train(outcome.config.replace(seed=seed, output_dir=str(folder)), **how))
+                _write_summary(outcome)
             if report is not None:
                 report(seed, runs[seed])
+        _write_summary(outcome)  # it may lack runs that had ended before
     except KeyboardInterrupt as stop:
         result = stop.result if isinstance(stop, Interrupted) else TrainResult({}, None, None, INTERRUPTED)
         if result.stop_reason != INTERRUPTED:  # the signal came when this run was at its end
@@ -242,7 +243,7 @@ def _train(
         if not _runs_in(folder):
             raise
         done = f"; done before it: {', '.join(map(str, runs))}" if runs else ""
-        raise UserError(f"seed {seed}: {error}\nThe runs are in {folder}{done}") from error
+        raise UserError(f"seed {seed}: {error}; the runs are in {folder}{done}") from error
     return outcome
 
 
@@ -286,9 +287,9 @@ def _checked(seeds: Sequence[int]) -> tuple[int, ...]:
 
 def _read_summary(folder: Path, env_factory: EnvFactory | None, trust: bool) -> SeedsResult:
     """What a folder of several seeds was made for, without the runs in it."""
-    file = own_name(folder / _SUMMARY)
+    file = folder / _SUMMARY
     with _understood(file):
-        summary = json.loads(read_own(file))
+        summary = unseal_alone(file)
         saved, seeds = {"config": dict(summary["config"]), "run_id": summary["run_id"]}, list(summary["seeds"])
         if any(type(seed) is not int for seed in seeds):
             raise ValueError("its seeds are not whole numbers")
@@ -300,6 +301,6 @@ def _read_summary(folder: Path, env_factory: EnvFactory | None, trust: bool) -> 
 
 def _write_summary(outcome: SeedsResult) -> None:
     try:
-        write_atomically(outcome.summary_file, json.dumps(outcome.summary(), indent=2) + "\n")
+        write_atomically(outcome.summary_file, seal(outcome.summary()))
     except OSError as error:
         raise UserError(f"cannot write {str(outcome.summary_file)!r}: {error.strerror or error}") from error
