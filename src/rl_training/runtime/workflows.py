@@ -22,7 +22,7 @@ from rl_training.experiment.settings import Expected
 from rl_training.experiment.trust import ELSEWHERE, EPISODES, POLICY, TRAINING
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoints.catalogue import find_checkpoint, find_run, newest, recover, sweep_leftovers
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint, find_run, recover, sweep_leftovers
 from rl_training.runtime.checkpoints.checkpoint import fitting_policy, read_checkpoint, read_meta
 from rl_training.runtime.checkpoints.drafts import sweep_files
 from rl_training.runtime.checkpoints.lock import Lock, hold
@@ -238,8 +238,6 @@ def resume_training(
     folder, which = _run_of(path, which)
     with _locked(folder) as lock:
         found = find_checkpoint(folder.path, which)
-        if which == "latest":  # a crash may have come before it could be named so
-            found = newest(folder.checkpoints) or found
         run, run_notes = restore(found, trust=trust, **how, **values)
         try:
             then, now = read_meta(found)["config"]["output_dir"], run.config.run.output_dir

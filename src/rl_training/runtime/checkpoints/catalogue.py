@@ -174,10 +174,17 @@ def find_checkpoint(path: str | Path, which: str = "latest") -> Path:
             raise UserError(f"{str(path)!r}: has no checkpoint {which!r}; it has {known}")
         return named
     found = pointed(folder, which)
-    if found is None and which == "latest":
-        found = newest(folder)
-        if found is not None and (folder / "latest").exists():
-            _LOG.warning(f"{str(folder / 'latest')!r}: names no checkpoint of the run; taking the newest, {found.name}")
+    if which == "latest":
+        found = _checked_latest(folder, found)
     if found is None:
         raise UserError(f"{str(path)!r}: holds no {which} checkpoint of rl_training")
+    return found
+
+
+def _checked_latest(folder: Path, named: Path | None) -> Path | None:
+    """The newest checkpoint: a damaged `latest` may name an older one, and a crash may come before it names the new."""
+    found = newest(folder)
+    if found is not None and found != named and (folder / "latest").exists():
+        names = "no checkpoint of the run" if named is None else f"{named.name}, an older checkpoint"
+        _LOG.warning(f"{str(folder / 'latest')!r}: names {names}; taking the newest, {found.name}")
     return found
