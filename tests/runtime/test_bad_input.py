@@ -144,6 +144,7 @@ def trained(command: Command, **changes: Any) -> Said:
         ({"hidden_sizes": ["wide"]}, ["hidden_sizes.0='wide': must be a whole number"]),
         ({"normalize_obs": "perhaps"}, ["normalize_obs='perhaps': must be true or false"]),
         ({"env_kwargs": [1]}, ["env_kwargs=[1]: must be a mapping"]),
+        ({"loggers": [{"x": 1}]}, ["loggers.0="]),
         ({"env_kwargs": {"max_episode_steps": 5}}, ["env_kwargs.max_episode_steps: give it as time_limit"]),
         (
             {"early_stopping": {"metric": "eval_return_men", "patience": 1}, "eval_interval": 16},

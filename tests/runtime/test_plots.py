@@ -225,6 +225,15 @@ def test_mistakes_are_one_message(tmp_path: Path) -> None:
         plot_runs([write_run(tmp_path / "new", {})])
     with pytest.raises(UserError, match=r"metrics\.jsonl.: is missing, damaged or foreign"):
         plot_runs([write_run(tmp_path / "damaged", {1: 1.0}, tail="no json\n")])
+
+
+@pytest.mark.parametrize(
+    "settings", [{"algo": {"x": "ppo"}}, {"env_id": [1]}, {"seed": [3]}, {"seed": "3"}, {"env_kwargs": {1: 2, "x": 3}}]
+)
+def test_a_config_of_other_kinds_is_one_line(settings: dict[str, Any], tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / "whole", {1: 1.0}), write_run(tmp_path / "damaged", {1: 1.0}, **settings)]
+    with pytest.raises(UserError, match=r"damaged/config\.yaml': is missing, damaged or foreign \([^\n]*$"):
+        plot_runs(runs, output=tmp_path / "out.png")
     with pytest.raises(UserError, match="no returns yet"):
         plot_runs([write_run(tmp_path / "young", {1: 1.0}, metric="policy_loss")])
     assert not list(tmp_path.rglob("*.png"))

@@ -159,7 +159,9 @@ class RunConfig(ConfigPart):
     @classmethod
     def _one_logger_is_a_list(cls, value: Any) -> Any:
         names = [] if value is None else [value] if isinstance(value, str) else value
-        return list(dict.fromkeys(names)) if isinstance(names, (list, tuple)) else names
+        if not isinstance(names, (list, tuple)):
+            return names
+        return [name for index, name in enumerate(names) if name not in names[:index]]  # they may be anything yet
 
     @model_validator(mode="after")
     def _stopping_needs_evaluations(self) -> RunConfig:

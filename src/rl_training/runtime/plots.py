@@ -25,6 +25,8 @@ DEFAULT_METRICS = ("eval_return_mean", "episode_return_mean")
 FORMATS = (".png", ".svg", ".pdf")
 # Settings that may differ between runs of one experiment: the seed, and those that only affect what is written.
 _NO_DIFFERENCE = ("seed", "output_dir", "tags", "loggers", "expected", "log_interval", "keep_checkpoints")
+# What tells runs apart.
+_KINDS: dict[str, type] = {"algo": str, "env_id": str, "seed": int}
 _GRID = 200
 _RESAMPLES = 2_000
 _MOST_MARKERS = 30
@@ -151,12 +153,16 @@ def _read_config(file: Path) -> dict[str, Any]:
         config = yaml.safe_load(text)
         # With aliases, a short file could describe something endless.
         plain = not any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text))
+        json.dumps(config, sort_keys=True, default=str)  # as runs are compared: keys of several kinds have no order
     except UserError:
         raise
     except Exception as error:  # whatever YAML's constructors raise
         raise damaged(file, str(error) or repr(error)) from error
     if not plain or not isinstance(config, dict) or not all(isinstance(key, str) for key in config):
         raise damaged(file, "it is not a mapping of settings")
+    for key, kind in _KINDS.items():
+        if key in config and not isinstance(config[key], kind):
+            raise damaged(file, f"its {key} is {config[key]!r:.60}")
     return config
 
 
