@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from forgery import reseal
+from forgery import changed_state, reseal
 from rl_training import SAC, UserError, evaluate_checkpoint, resume_training, train
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import read_checkpoint, scrub
@@ -198,6 +199,74 @@ def test_a_checkpoint_outside_of_a_run_has_no_others(run: Path, tmp_path: Path) 
     (alone / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"model\.safetensors': is missing, damaged or foreign \([^;]*\)$"):
         SAC.load(alone)
+
+
+# What is whole and does not fit.
+
+
+def test_a_latest_that_names_an_older_checkpoint_is_said(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (run / "checkpoints" / "latest").write_text("step_48\n")
+    assert evaluate_checkpoint(run)["step"] == 96
+    assert "latest': names step_48, an older checkpoint; taking the newest, step_96" in caplog.text
+
+
+def test_a_saved_setting_that_cannot_be_names_the_checkpoint(run: Path) -> None:
+    path = find_checkpoint(run)
+    config = json.loads((path / "meta.json").read_text())["config"]
+    with pytest.raises(UserError, match=r"^config: gamma=5: "):  # one's own mistake
+        resume_training(run, total_timesteps=120, gamma=5)
+    reseal(path, config=config | {"tau": [1], "gamma": "x"})
+    works: list[Callable[[], Any]] = [
+        lambda: resume_training(run, total_timesteps=120),
+        lambda: evaluate_checkpoint(run),
+        lambda: SAC.load(run),
+    ]
+    for work in works:
+        with pytest.raises(UserError, match=r"step_96': is missing, damaged or foreign \(its config: .*tau=") as said:
+            work()
+        assert "\n" not in str(said.value)
+
+
+MISFITS: dict[str, tuple[Any, str]] = {
+    "returns": (torch.zeros(6, dtype=torch.float64), r"returns is \[6\] torch.float64 instead of \[3\]"),
+    "lengths": (torch.zeros(3), r"lengths is \[3\] torch.float32 instead of \[3\] torch.int64"),
+    "resetting": (torch.zeros((3, 1), dtype=torch.bool), r"resetting is \[3, 1\]"),
+    "raw": (torch.zeros(3, 2), r"observations of \[3, 2\] do not fit \[3, 3\]"),
+    "lost": (torch.ones(4, dtype=torch.bool), r"lost is \[4\]"),
+    "recent": ([[1.0, None]], "TypeError"),
+    "steps": ("96", "steps is a text instead of a whole number"),
+    "keeper": ({"seeds": torch.zeros((2, 6), dtype=torch.int64)}, r"seeds is \[2, 6\]"),
+}
+
+
+@pytest.mark.parametrize("key", MISFITS)
+def test_environments_that_do_not_fit_are_one_line(key: str, run: Path) -> None:
+    value, words = MISFITS[key]
+    path = find_checkpoint(run)
+    with changed_state(path, "envs") as envs:
+        (actor,) = envs.values()
+        actor[key] = actor[key] | value if key == "keeper" else value
+    before = contents(run)
+    for work in (lambda: resume_training(run, total_timesteps=120), lambda: SAC.load(run)):
+        with pytest.raises(UserError, match=rf"envs\.json': .* \(its state does not fit: .*{words}"):
+            work()
+    assert contents(run) == before
+
+
+def test_an_error_of_a_compiled_library_is_not_taken_for_the_users(run: Path) -> None:
+    path = find_checkpoint(run)
+    with changed_state(path, "state") as state:
+        state["rng"]["numpy"][2] = 2**70
+    with pytest.raises(UserError, match=r"state\.json': .*its rng does not fit: OverflowError"):
+        SAC.load(run)
+
+
+def test_a_replay_that_does_not_fit_names_the_checkpoint(run: Path) -> None:
+    path = find_checkpoint(run)
+    with changed_state(path, "state") as state:
+        state["parts"]["replay"]["num_envs"] = 4
+    with pytest.raises(UserError, match=r"step_96': the saved replay does not fit: num_envs is 4 there and 3 here"):
+        SAC.load(run)
 
 
 # The command.

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from yaml import YAMLError
 
 from rl_training.algorithms.base import AlgorithmConfig, AlgorithmSpec, ConfigPart, LoopConfig, NetworkConfig
+from rl_training.data.checked_files import damaged
 from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_of
 from rl_training.experiment.manager import RunFolder
 from rl_training.experiment.presets import preset_names, preset_path
@@ -99,7 +100,15 @@ def saved_config(
     layers = [parse_overrides(overrides), values]
     how: dict[str, Any] = {"trust": trust, "options": options}
     gate = Gate.before(owner_of(checkpoint), meta.get("run_id"), [*layers, *given], **how)
-    return _load("config", [{str(key): value for key, value in saved.items()}, *layers], gate, uses)
+    plain = {str(key): value for key, value in saved.items()}
+    try:
+        return _load("config", [plain, *layers], gate, uses)
+    except ConfigError:
+        try:
+            _load("config", [plain], gate, uses)
+        except ConfigError as own:  # it is wrong without the changes too
+            raise damaged(checkpoint, f"its config: {'; '.join(own.problems)}") from None
+        raise
 
 
 def _load(

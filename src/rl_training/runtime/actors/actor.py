@@ -10,7 +10,7 @@ import numpy as np
 from rl_training.algorithms.base import Policy
 from rl_training.data.strips import Strip
 from rl_training.runtime.actors.collector import Collector
-from rl_training.runtime.trees import to_arrays, to_tensors
+from rl_training.runtime.trees import check_like, to_arrays, to_tensors
 from rl_training.types import Carry, Metrics, Step, UserError
 
 # Longer than any episode that is meant to end.
@@ -121,6 +121,7 @@ class Actor:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.collector.load_state_dict(state)
         if self._carry_lasts:
+            check_like(state["carry"], to_tensors(self.carry), "carry")
             self.carry = to_arrays(state["carry"])
             if self.collector.lost is not None:
                 self.carry = self.policy.begin_episodes(self.carry, self.collector.lost)

@@ -20,6 +20,7 @@ from rl_training.runtime.envs.own_states import keep_state_of
 from rl_training.runtime.envs.processes import OwnProcesses
 from rl_training.runtime.envs.rules import vector_complaints
 from rl_training.runtime.envs.spaces import ActionScaler, mask_size
+from rl_training.runtime.trees import check_like, to_tensors
 from rl_training.types import Array, SpaceInfo, Step, UserError
 
 _EARLIER = "at an earlier resume, "
@@ -194,6 +195,7 @@ class Collector:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore everything; an environment that cannot be brought back starts a new episode."""
+        self._check_shapes(state)
         self.steps, self.restarts = state["steps"], state["restarts"]
         self.episodes.load(state["episodes"], state["recent"])
         self._returns, self._lengths = state["returns"].numpy().copy(), state["lengths"].numpy().copy()
@@ -216,6 +218,15 @@ class Collector:
                 differs, self.lost = self._all, self._all.copy()
                 self.start()
             self._returns[differs], self._lengths[differs], self._resetting[differs] = 0.0, 0, False
+
+    def _check_shapes(self, state: Mapping[str, Any]) -> None:
+        """Raise a ValueError if a state is not one of as many environments, with such observations."""
+        check_like(state, {"steps": 0, "restarts": 0, "episodes": 0}, "it")
+        each = {"returns": self._returns, "lengths": self._lengths, "resetting": self._resetting, "lost": self._all}
+        check_like(state, to_tensors(each), "it")
+        shape = (self.num_envs, *self.info.obs_shape)
+        if tuple(state["raw"].shape) != shape:
+            raise ValueError(f"observations of {list(state['raw'].shape)} do not fit {list(shape)}")
 
     def close(self) -> None:
         self.envs.close()

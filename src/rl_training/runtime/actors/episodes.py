@@ -43,5 +43,5 @@ class Episodes:
 
     def load(self, count: int, recent: Iterable[tuple[float, int]]) -> None:
         self.count = count
-        self.recent = deque(((ret, length) for ret, length in recent), maxlen=_WINDOW)
+        self.recent = deque(((float(ret), int(length)) for ret, length in recent), maxlen=_WINDOW)
         self._metrics = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,8 @@ from traceback import walk_tb
 from typing import Any
 
 import rl_training
-from rl_training.data.checked_files import damaged
+from rl_training.data.checked_files import DamagedError, damaged
+from rl_training.types import UserError
 
 # What code raises that is given data of another form than it wrote.
 _MISFITS = (KeyError, TypeError, ValueError, RuntimeError, IndexError, AttributeError, AssertionError, ArithmeticError)
@@ -26,6 +28,10 @@ def loading(path: Path | None, file: str, part: str) -> Iterator[None]:
     """
     try:
         yield
+    except UserError as error:
+        if path is None or isinstance(error, DamagedError) or _is_of_the_user(error):
+            raise
+        raise UserError(f"{str(path)!r}: {error}") from error
     except _MISFITS as error:
         if path is None or _is_of_the_user(error):
             raise
@@ -35,7 +41,8 @@ def loading(path: Path | None, file: str, part: str) -> Iterator[None]:
 def _is_of_the_user(error: Exception) -> bool:
     """Whether code that is neither this package's nor a library's took part in an error."""
     files = [frame.f_code.co_filename for frame, _ in walk_tb(error.__traceback__)]
-    return any(not file.startswith((*_LIBRARIES, "<")) for file in files)
+    # Compiled libraries give names such as `numpy/random/mtrand.pyx`, which are no places.
+    return any(os.path.isabs(file) and not file.startswith(_LIBRARIES) for file in files)
 
 
 def is_ours(part: Any) -> bool:

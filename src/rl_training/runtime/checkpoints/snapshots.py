@@ -74,7 +74,8 @@ def load_snapshot(run: Run, checkpoint: Checkpoint) -> None:
             run.algorithm.policy.load_policy_state(checkpoint.policy)
         with loading(path, "state.json", "algorithm"):
             run.algorithm.load_training_state(state["algorithm"])
-        load_arrays(run.arrays(), checkpoint.arrays)  # first: the parts may derive the rest from them
+        with loading(path, "meta.json", "arrays"):
+            load_arrays(run.arrays(), checkpoint.arrays)  # first: the parts may derive the rest from them
         for name, part in run.loop.parts.items():
             with loading(path, "state.json", f"parts.{name}"):
                 part.load_state_dict(state["parts"][name])

@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 from rl_training.runtime.envs.fingerprints import PARTS, Fingerprints
 from rl_training.runtime.envs.make import reset_each
 from rl_training.runtime.rng import global_position
+from rl_training.runtime.trees import check_like
 from rl_training.types import Array, UserError
 
 # Of an episode that is longer than this nothing is kept, so that checkpoints do not grow without end.
@@ -152,6 +153,7 @@ class Journal:
         }
 
     def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Restored:
+        check_like(state, self.state_dict() | {"actions": torch.empty(0)}, "keeper")
         self._seeds, self._starts = state["seeds"].numpy().copy(), state["starts"].numpy().copy()
         self._prints.sums[:] = state["sums"].numpy()
         self._actions = list(state["actions"].numpy().copy())
