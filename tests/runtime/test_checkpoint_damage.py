@@ -253,6 +253,19 @@ def test_environments_that_do_not_fit_are_one_line(key: str, run: Path) -> None:
     assert contents(run) == before
 
 
+@pytest.mark.parametrize("number", [1, 4])
+def test_another_number_of_environments_is_one_line(number: int, run: Path) -> None:
+    path = find_checkpoint(run)
+    config = json.loads((path / "meta.json").read_text())["config"]
+    reseal(path, config=config | {"num_envs": number})
+    before = contents(run)
+    for work in (lambda: resume_training(run, total_timesteps=120), lambda: SAC.load(run)):
+        with pytest.raises(UserError, match=r"step_96[^\n]*$") as said:
+            work()
+        assert "\n" not in str(said.value)
+    assert contents(run) == before
+
+
 def test_an_error_of_a_compiled_library_is_not_taken_for_the_users(run: Path) -> None:
     path = find_checkpoint(run)
     with changed_state(path, "state") as state:

@@ -16,6 +16,7 @@ from numpy.random import Generator
 from torch import Tensor
 
 from forgery import reseal
+from rl_training.data.checked_files import Entry, entry_of, seal
 from rl_training.runtime.checkpoints.codec import decode_tensors, encode_tensors
 
 Damage = Callable[[Path, Path, Generator], None]  # of a file in a folder
@@ -236,14 +237,12 @@ TENSORS = (reshaped, retyped, lengthened, of_extremes)
 
 def _of_tree(change: Callable[[Any, Generator], Any]) -> Damage:
     def damage(folder: Path, file: Path, rng: Generator) -> None:
-        sealed = file.name in ("meta.json", "replay.json", "summary.json")
         tree = _read_tree(file)
-        kept = {key: tree.pop(key) for key in ("crc32", "files") if sealed and key in tree}
-        tree = change(tree, rng)
-        if sealed and "crc32" in kept:
-            _seal_again(file, tree)
+        if file.name in ("meta.json", "replay.json", "summary.json"):
+            described = {key: value for key, value in tree.items() if key not in ("crc32", "files")}
+            file.write_bytes(seal(change(described, rng), _entries_beside(file)))
         else:
-            _write_tree(file, kept | tree if kept else tree)
+            _write_tree(file, change(tree, rng))
         _reseal(file)
 
     return damage
@@ -274,16 +273,12 @@ def with_another_tensor(folder: Path, file: Path, rng: Generator) -> None:
     _reseal(file)
 
 
-def _seal_again(file: Path, tree: Any) -> None:
-    from rl_training.data.checked_files import entry_of, seal
-
+def _entries_beside(file: Path) -> dict[str, Entry] | None:
+    """The entries of the files that a description describes; a summary describes none."""
+    if file.name == "summary.json":
+        return None
     beside = sorted(path for path in file.parent.rglob("*") if path.is_file() and path != file)
-    files = (
-        {}
-        if file.name == "summary.json"
-        else {str(path.relative_to(file.parent)): entry_of(path.read_bytes()) for path in beside}
-    )
-    file.write_bytes(seal(tree, files))
+    return {path.relative_to(file.parent).as_posix(): entry_of(path.read_bytes()) for path in beside}
 
 
 def _reseal(file: Path) -> None:
