@@ -75,7 +75,7 @@ def loaded(kind: Any, **how: Any) -> Callable[[Path], Any]:
     return load
 
 
-def rules(newest: str, read: tuple[str, ...] = ("",)) -> Callable[[str], str]:
+def rules(newest: str, read: tuple[str, ...] = ("",), *, resumes: bool = False) -> Callable[[str], str]:
     """The rules of a run's folder, at a door that reads files of the newest checkpoint whose names begin so."""
 
     def rule(file: str) -> str:
@@ -84,6 +84,8 @@ def rules(newest: str, read: tuple[str, ...] = ("",)) -> Callable[[str], str]:
             return "equal" if read == ("",) else "kept"
         if name == "meta.json":
             return "described"
+        if file == f"{newest.rpartition('/')[0]}/latest" and not resumes:
+            return "pointer"
         return "checked" if name != file and name.startswith(read) else "kept"
 
     return rule
@@ -108,7 +110,7 @@ def run_target(name: str, folder: Path, kind: Any, further: int, place: str = ""
         return resumed(root / place, total_timesteps=further, **settings(root))
 
     doors = [
-        Door("resume", resume, rules(newest), share=0.2),
+        Door("resume", resume, rules(newest, resumes=True), share=0.2),
         Door("load", lambda root: loaded(kind, **settings(root))(root / place), rules(newest)),
         Door("eval", lambda root: evaluate_checkpoint(root / place), rules(newest, ("meta.json", "model."))),
         Door("check", lambda root: said_by("check", root / place), rule_of_check),

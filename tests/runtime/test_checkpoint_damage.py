@@ -206,8 +206,10 @@ def test_a_checkpoint_outside_of_a_run_has_no_others(run: Path, tmp_path: Path) 
 
 def test_a_latest_that_names_an_older_checkpoint_is_said(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     (run / "checkpoints" / "latest").write_text("step_48\n")
-    assert evaluate_checkpoint(run)["step"] == 96
-    assert "latest': names step_48, an older checkpoint; taking the newest, step_96" in caplog.text
+    assert evaluate_checkpoint(run)["step"] == 48
+    assert "latest': names step_48; there is a newer one, step_96" in caplog.text
+    resume_training(run, total_timesteps=120)
+    assert metadata(run)["resumed"][0]["step"] == 96
 
 
 def test_a_saved_setting_that_cannot_be_names_the_checkpoint(run: Path) -> None:

@@ -140,6 +140,14 @@ def test_what_is_finished_is_trained_no_more(whole: SeedsResult, copied: Path) -
         assert 0 < outcome.runs[seed]["seconds"] <= run["seconds"]
 
 
+def test_a_run_that_has_ended_is_known_by_its_newest_checkpoint(whole: SeedsResult, copied: Path) -> None:
+    (run,) = copied.glob("*seed101*")
+    (run / "checkpoints" / "latest").write_text("step_48\n")
+    counts = Counts()
+    assert resume_seeds(copied, callbacks=[counts]).returns == whole.returns
+    assert counts.steps == 0
+
+
 def test_the_command_goes_on_with_a_set(whole: SeedsResult, copied: Path, command: Command) -> None:
     (last,) = copied.glob("*seed103*")
     shutil.rmtree(last)

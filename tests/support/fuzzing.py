@@ -7,6 +7,7 @@ file at that door says what is legitimate:
 - `described`: the same for a `meta.json`; but without one a folder is no checkpoint, as if it had never been written.
   Then the one before is taken, and a warning says so.
 - `kept`: this door does not need it. The outcome must be the same as ever, unless the name itself is unusable.
+- `pointer`: the same, or a warning, since it may name another checkpoint that is whole.
 - `equal`: refused, or the same outcome as ever.
 - `none`: the door is of no interest for it.
 - `open`: the format has no checksum, so what can still be read is what it says. It must only end in one line or none.
@@ -191,7 +192,7 @@ class Fuzzer:
         found = {door.rule(name) for name in changed}
         if "described" in found:
             return "said" if probe.damage in ("missing", "a_folder") else "checked"
-        return next(rule for rule in ("checked", "open", "equal", "kept") if rule in found)
+        return next(rule for rule in ("checked", "open", "equal", "pointer", "kept") if rule in found)
 
     def _outcome(self, target: Target, door: Door) -> Any:
         """What comes of a folder that nobody damaged."""
@@ -227,6 +228,8 @@ class Fuzzer:
             return "silent", "a damaged file was taken for whole"
         if rule == "said":
             return ("legitimate", "") if warnings else ("silent", "another checkpoint was taken without a word")
+        if rule == "pointer" and warnings:
+            return "legitimate", ""
         other = [] if rule in ("open", "forged") else differences(expected, found)
         return ("silent", f"another outcome: {other[:3]}") if other else ("legitimate", "")
 
@@ -236,7 +239,7 @@ def _flaws_of(message: str, folder: Path, probe: Probe, rule: str) -> list[str]:
     wrong = []
     if "\n" in message.strip():
         wrong.append("several lines")
-    if rule == "kept" and probe.damage != "a_folder":
+    if rule in ("kept", "pointer") and probe.damage != "a_folder":
         wrong.append("refused though it is not needed")
     # A swap damages two files, and what is checked last may be any of them; a missing one may leave no checkpoint.
     exact = rule == "checked" and not probe.damage.startswith(("swapped", "of_another", "missing", "a_folder"))

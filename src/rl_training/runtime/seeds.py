@@ -22,7 +22,7 @@ from rl_training.experiment.references import reference_to
 from rl_training.experiment.trust import ELSEWHERE, TRAINING
 from rl_training.ops.statistics import bootstrap_interval, interquartile_mean, mean
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoints.catalogue import find_checkpoint
+from rl_training.runtime.checkpoints.catalogue import find_newest
 from rl_training.runtime.checkpoints.checkpoint import read_meta, read_trainer_state
 from rl_training.runtime.checkpoints.drafts import create_folder, sweep_drafts, sweep_files
 from rl_training.runtime.checkpoints.lock import hold
@@ -248,14 +248,14 @@ def _train(
 
 
 def _seed_of(run_dir: Path) -> int:
-    checkpoint = find_checkpoint(run_dir)
+    checkpoint = find_newest(run_dir)
     with _understood(checkpoint / "meta.json"):
         return int(read_meta(checkpoint)["config"]["seed"])
 
 
 def _ended(run_dir: Path) -> TrainResult | None:
     """The result of a run that has ended; None if it can go on."""
-    checkpoint = find_checkpoint(run_dir)
+    checkpoint = find_newest(run_dir)
     meta, trainer = read_meta(checkpoint), read_trainer_state(checkpoint)
     with _understood(checkpoint / "state.json"):
         complete = trainer["should_stop"] or meta["step"] >= meta["config"]["total_timesteps"]

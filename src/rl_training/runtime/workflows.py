@@ -237,7 +237,7 @@ def resume_training(
     how: dict[str, Any] = {"callbacks": callbacks, "env_factory": env_factory, "overrides": overrides, "config": config}
     folder, which = _run_of(path, which)
     with _locked(folder) as lock:
-        found = find_checkpoint(folder.path, which)
+        found = find_newest(folder.path) if which == "latest" else find_checkpoint(folder.path, which)
         run, run_notes = restore(found, trust=trust, **how, **values)
         try:
             then, now = read_meta(found)["config"]["output_dir"], run.config.run.output_dir

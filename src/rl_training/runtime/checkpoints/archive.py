@@ -152,7 +152,8 @@ class Archive:
         if self.folder is not None:
             if self._lock is not None:
                 self._lock.renew()
-            return self._write(self.folder.checkpoints, run)
+            self.checkpoint = self._write(self.folder.checkpoints, run)
+            return self.checkpoint
         return None
 
     def export(self, path: Path, run: Run) -> Path:
@@ -169,8 +170,6 @@ class Archive:
         path = folder / f"step_{run.steps}"
         with _writing(f"the checkpoint {str(path)!r}"):
             write_checkpoint(path, _finite(run.snapshot(), run))
-            if self.folder is not None:  # it is the last good one, whatever becomes of the rest; a draft is none
-                self.checkpoint = path
             best = folder / f"step_{self.best_step}"
             if best.is_dir() and best != pointed(folder, "best"):
                 point(folder, "best", best)

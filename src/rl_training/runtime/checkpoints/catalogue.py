@@ -182,9 +182,20 @@ def find_checkpoint(path: str | Path, which: str = "latest") -> Path:
 
 
 def _checked_latest(folder: Path, named: Path | None) -> Path | None:
-    """The newest checkpoint: a damaged `latest` may name an older one, and a crash may come before it names the new."""
+    """The checkpoint that `latest` names, or else the newest; a warning if both are not the same.
+
+    A crash, or damage, may leave an older one named. `best` fits the one that is named, so that stays the latest.
+    """
     found = newest(folder)
     if found is not None and found != named and (folder / "latest").exists():
-        names = "no checkpoint of the run" if named is None else f"{named.name}, an older checkpoint"
-        _LOG.warning(f"{str(folder / 'latest')!r}: names {names}; taking the newest, {found.name}")
-    return found
+        names = (
+            "no checkpoint of the run; taking the newest," if named is None else f"{named.name}; there is a newer one,"
+        )
+        _LOG.warning(f"{str(folder / 'latest')!r}: names {names} {found.name}")
+    return named or found
+
+
+def find_newest(run_dir: Path) -> Path:
+    """The checkpoint that a run goes on from: the newest, even if `latest` does not name it."""
+    named = find_checkpoint(run_dir)
+    return newest(run_dir / "checkpoints") or named
