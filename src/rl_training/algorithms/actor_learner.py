@@ -20,6 +20,31 @@ class ActorLearnerLoopConfig(OnPolicyLoopConfig):
     """Rollouts that are short, so that the policy that made them is not old when they are learned from."""
 
     n_steps: int = setting(32, "Steps of each environment between two updates.", ge=1, probe=8)
+    lag: int = setting(
+        0,
+        "How many updates old the policy is that gathers; with 0 workers wait while the learner learns.",
+        ge=0,
+        probe=1,
+    )
+    rollouts_per_update: int | None = setting(
+        None,
+        "Rollouts that an update learns from, each of another worker; if null: 1, or with lag=0 one of every worker.",
+        ge=1,
+        live_when={"num_workers": 2, "num_envs": 2},
+        probe=1,
+    )
+
+    @property
+    def rounds_ahead(self) -> int:
+        return self.lag
+
+    def rollouts_per_round(self, num_workers: int) -> int:
+        wanted = self.rollouts_per_update
+        if wanted is not None and wanted > num_workers:
+            raise UserError(
+                f"rollouts_per_update={wanted}: must be at most num_workers={num_workers}; each is of another worker"
+            )
+        return wanted or (num_workers if self.lag == 0 else 1)
 
 
 class ActorLearnerModelConfig(ActorCriticModelConfig):

@@ -16,7 +16,7 @@ class Rollout:
     Observations are stored once: a step's successor is the next row's observation, except where an episode was
     truncated and after the last row. `bootstrap_obs` holds those few successors.
 
-    `envs` says which of the run's environments the columns are: all of them, in order, unless somebody sets it.
+    `envs` says which of the run's environments the columns are: all of them, in order, unless workers have gathered it.
     """
 
     @staticmethod
@@ -84,6 +84,7 @@ class Rollout:
         self._truncations += [
             (row, b, obs.copy()) for (row, b), obs in zip(ends, strip.ends, strict=True) if strip.truncated[row, b]
         ]
+        self.envs = strip.envs
         self._row = len(strip)
 
     def bootstrap_obs(self) -> Array:

@@ -22,7 +22,7 @@ from rl_training.experiment.settings import Expected
 from rl_training.experiment.trust import ELSEWHERE, EPISODES, POLICY, TRAINING
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback
-from rl_training.runtime.checkpoints.catalogue import find_checkpoint, find_run, recover, sweep_leftovers
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint, find_newest, find_run, recover, sweep_leftovers
 from rl_training.runtime.checkpoints.checkpoint import fitting_policy, read_checkpoint, read_meta
 from rl_training.runtime.checkpoints.drafts import sweep_files
 from rl_training.runtime.checkpoints.lock import Lock, hold
