@@ -23,7 +23,7 @@ class ChunkFile(NamedTuple):
     """A file with a saved chunk: which file it is, and the checksum of its content."""
 
     stamp: FileStamp
-    crc32: str
+    checksum: str
 
 
 class Written(NamedTuple):

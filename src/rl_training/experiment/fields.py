@@ -6,6 +6,7 @@ import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from rl_training.algorithms.base import AlgorithmSpec, ConfigPart, setting_extra
@@ -87,7 +88,8 @@ def settings_of(spec: AlgorithmSpec) -> dict[str, Setting]:
     return {setting.name: setting for part, kind in parts for setting in _settings_of_part(part, kind)}
 
 
-def _settings_of_part(part: str, kind: type[ConfigPart]) -> list[Setting]:
+@cache
+def _settings_of_part(part: str, kind: type[ConfigPart]) -> tuple[Setting, ...]:
     settings = []
     for name, info in kind.model_fields.items():
         extra = setting_extra(kind, name)
@@ -111,7 +113,7 @@ def _settings_of_part(part: str, kind: type[ConfigPart]) -> list[Setting]:
                 extra.get("default_schedule"),
             )
         )
-    return settings
+    return tuple(settings)
 
 
 def _limits_of_members(annotation: Any) -> list[Any]:

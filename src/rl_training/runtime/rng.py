@@ -46,14 +46,18 @@ def actor_streams(seed: int, number: int, life: int = 0) -> tuple[np.random.Gene
 
 def streams_state(streams: Mapping[str, np.random.Generator]) -> dict[str, Any]:
     """The state of the run's generators and of the global ones, as plain data."""
-    return {"streams": {name: stream.bit_generator.state for name, stream in streams.items()}} | global_state()
+    state = {"streams": {name: stream.bit_generator.state for name, stream in streams.items()}} | global_state()
+    version, words, gauss = state["python"]
+    # As a tensor: to write, read and check 625 numbers one by one would be most of a small checkpoint's time.
+    return state | {"python": [version, torch.tensor(words), gauss]}
 
 
 def restore_streams(streams: Mapping[str, np.random.Generator], state: Mapping[str, Any]) -> None:
     """Restore what `streams_state` returned."""
     for name, stream in streams.items():
         stream.bit_generator.state = state["streams"][name]
-    restore_global_state(state)
+    version, words, gauss = state["python"]
+    restore_global_state({**state, "python": (version, words.tolist(), gauss)})
 
 
 def global_state() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from rl_training.runtime.checkpoints.catalogue import ARRAYS_FOLDER
 from rl_training.types import Array, UserError
 
 # A chunk that does not change is written anew once in this many saves.
-RENEWED_WITHIN = 16
+RENEWED_WITHIN = 32
 
 
 class Chunks(Protocol):
@@ -46,7 +46,7 @@ class StoredArray:
     def chunks(self) -> list[Array]:
         if self._unchecked and self.written is not None:
             for file, chunk, saved in zip(self._unchecked, self._chunks, self.written.files, strict=True):
-                check(file, chunk.reshape(-1).view(np.uint8).data, Entry(saved.stamp.size, saved.crc32))
+                check(file, chunk.reshape(-1).view(np.uint8).data, Entry(saved.stamp.size, saved.checksum))
             self._unchecked = []
         return self._chunks
 
@@ -101,7 +101,7 @@ def write_arrays(folder: Path, arrays: Mapping[str, Chunks]) -> dict[str, Writte
     """Write the chunks that no file holds yet and link the others; returns each array's new `written`.
 
     A chunk's file is never modified, since other checkpoints may link it. However many links it has, it is one copy on
-    the disk: each chunk is written anew at every 16th save at the latest, a few at each.
+    the disk: each chunk is written anew at every 32nd save at the latest, a few at each.
     """
     if not arrays:
         return {}
@@ -111,9 +111,10 @@ def write_arrays(folder: Path, arrays: Mapping[str, Chunks]) -> dict[str, Writte
         saves, files = _saves(array), []
         for number, chunk in enumerate(array.chunks()):
             file = folder / chunk_name(name, number)
-            due = (number + saves) % RENEWED_WITHIN == 0
-            linked = None if due else _link(file, array, number, chunk.nbytes)
-            files.append(linked or ChunkFile(write_file(file, chunk.data), checksum(chunk.data)))
+            due, known = (number + saves) % RENEWED_WITHIN == 0, _known(array, number, chunk.nbytes)
+            linked = None if due or known is None else _link(file, array, known)
+            total = checksum(chunk.data) if known is None else known.checksum
+            files.append(linked or ChunkFile(write_file(file, chunk.data), total))
         written[name] = Written(folder, array.versions.copy(), files, saves + 1)
     sync(folder)
     return written
@@ -122,25 +123,28 @@ def write_arrays(folder: Path, arrays: Mapping[str, Chunks]) -> dict[str, Writte
 def entries_of(written: Mapping[str, Written]) -> dict[str, Entry]:
     """The entries of the chunks' files in a checkpoint's description."""
     return {
-        f"{ARRAYS_FOLDER}/{chunk_name(name, number)}": Entry(file.stamp.size, file.crc32)
+        f"{ARRAYS_FOLDER}/{chunk_name(name, number)}": Entry(file.stamp.size, file.checksum)
         for name, where in written.items()
         for number, file in enumerate(where.files)
     }
 
 
-def _link(file: Path, array: Chunks, number: int, size: int) -> ChunkFile | None:
-    """Link the file that holds the chunk as it is now, if there is one.
+def _known(array: Chunks, number: int, size: int) -> ChunkFile | None:
+    """The file that was written of a chunk as it is now, if there is one.
 
     A chunk that has not changed may have grown: unwritten rows are included once later rows have been written.
     """
     known = array.written
     if known is None or number >= len(known.files) or known.versions[number] != array.versions[number]:
         return None
-    saved = known.files[number]
-    if saved.stamp.size != size:
-        return None
+    return known.files[number] if known.files[number].stamp.size == size else None
+
+
+def _link(file: Path, array: Chunks, saved: ChunkFile) -> ChunkFile | None:
+    """Link the file that was written, if it is still there."""
+    assert array.written is not None
     try:
-        os.link(known.folder / file.name, file, follow_symlinks=False)
+        os.link(array.written.folder / file.name, file, follow_symlinks=False)
     except (OSError, NotImplementedError):  # it is gone, on another disk, or links are not supported
         return None
     if _stamp(os.lstat(file)) == saved.stamp:
@@ -218,7 +222,7 @@ def _read_array(
         except (OSError, RuntimeError, TypeError, ValueError) as error:
             raise damaged(file, str(error)) from None
         chunks.append(chunk)
-        files.append(ChunkFile(stamp, entries[key].crc32))
+        files.append(ChunkFile(stamp, entries[key].checksum))
     return StoredArray(name, chunks, Written(folder, np.zeros(len(chunks), np.int64), files, saves))
 
 

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.runtime.envs.fingerprints import Fingerprints
 from rl_training.runtime.envs.journal import Journal, Restored, StateKeeper, all_lost, other_parts, unequal_rows
-from rl_training.runtime.envs.make import find_time_limit, reset_each
+from rl_training.runtime.envs.make import NATIVE, find_time_limit, reset_each
 from rl_training.runtime.rng import global_position
 from rl_training.runtime.trees import equal, to_arrays, to_tensors
 from rl_training.types import Array, UserError
@@ -162,6 +162,22 @@ class OwnVectorState:
         return obs
 
 
+class KnownVectorState(OwnVectorState):
+    """Uses a `get_state` of this package's own, which lacks nothing: no earlier state is kept, and none is replayed."""
+
+    def begin(self, mask: Array, seeds: Array, obs: Any) -> None:
+        self._seeds = np.where(mask, seeds, self._seeds)
+
+    def record(self, action: Array, obs: Any, reward: Any, terminated: Any, truncated: Any) -> None:
+        """Nothing to do: the state says it all."""
+
+    def restore(self, envs: VectorEnv[Any, Any, Any], state: Mapping[str, Any], shown: Array) -> Restored:
+        self._load(state)
+        envs.reset(seed=int(self._seeds[0]))
+        self._set(state["own"])
+        return Restored(~self._all | (not equal(state["own"], self._get())))
+
+
 class OwnStates(OwnVectorState):
     """Uses the `get_state` and `set_state` of every environment, and saves their time limits and generators."""
 
@@ -211,6 +227,8 @@ class Forgetful:
 
 def keep_state_of(envs: VectorEnv[Any, Any, Any]) -> StateKeeper:
     """The most exact keeper that these environments allow."""
+    if isinstance(envs, tuple(NATIVE.values())):  # type: ignore[arg-type]
+        return KnownVectorState(envs)
     if _has_state(envs):
         return OwnVectorState(envs)
     if isinstance(envs, SyncVectorEnv) and all(_has_state(env.unwrapped) and _plain(env) for env in envs.envs):
