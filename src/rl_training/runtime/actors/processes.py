@@ -7,23 +7,17 @@ left when the processes are gone, however they ended.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
-import multiprocessing
 import os
-import signal
-import sys
 import tempfile
-import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import DupFd
 from multiprocessing.util import Finalize
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,11 +31,8 @@ from rl_training.runtime.actors.worker import Report, Request, Worker, WorkerPla
 from rl_training.runtime.checkpoints.codec import decode, decode_tensors, encode
 from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.rng import seed_global_generators
+from rl_training.runtime.spawning import Leash, Spawned
 from rl_training.types import Array, ArrayKind, UserError
-
-# Seconds in which a process must have ended by itself, or have answered a question that takes no time.
-_PATIENCE = 5.0
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
 class SharedBlock:
@@ -101,18 +92,9 @@ class _Process:
         self.plan, self.slots = plan, slots
         self.free = list(range(slots.count))
         self.unanswered: list[tuple[int, Request]] = []
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        lifeline, self._lifeline = context.Pipe(duplex=False)
-        # A process would die with the thread that started it, so only the main thread's may.
-        bound = sys.platform == "linux" and threading.current_thread() is threading.main_thread()
         carried: Any = CloudpickleWrapper(plan)  # type: ignore[arg-type]
-        arguments = (carried, slots, theirs, lifeline, bound)
-        self.process = context.Process(target=_work, args=arguments, name=f"worker-{plan.number}", daemon=True)
-        with _without_main():
-            self.process.start()
-        theirs.close()
-        lifeline.close()
+        self._spawned = Spawned(_work, (carried, slots), f"worker-{plan.number}", daemon=True)
+        self.pipe = self._spawned.pipe
 
     def send(self, request: Request, weights: Mapping[str, Tensor]) -> None:
         slot = self.free.pop(0)
@@ -127,16 +109,10 @@ class _Process:
 
     def loss(self) -> Loss:
         """How it ended."""
-        self.process.join(_PATIENCE)  # its exit code is known a moment after its pipe is closed
-        code = self.process.exitcode or 0
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return Loss(self.plan.number, how)
+        return Loss(self.plan.number, self._spawned.ended())
 
     def end(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
-        self._lifeline.close()
+        self._spawned.end()
 
 
 class Processes:
@@ -225,17 +201,6 @@ def _end(processes: Iterable[_Process]) -> None:
         process.slots.block.close()
 
 
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """A process that is spawned imports the main module again, which would run a user's script: hide it."""
-    hidden = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = hidden
-
-
 def _packed(value: Any) -> tuple[bytes, bytes]:
     """A value as bytes. Torch would send its tensors as files that both sides must keep open."""
     return encode(value, "it")
@@ -249,9 +214,9 @@ def _unpacked(value: tuple[bytes, bytes]) -> Any:
 # In the worker's process.
 
 
-def _work(carried: Any, slots: Slots, pipe: Connection, lifeline: Connection, bound: bool) -> None:
+def _work(pipe: Connection, leash: Leash, carried: Any, slots: Slots) -> None:
     """Answer the learner until it is gone."""
-    _live_no_longer_than_the_learner(lifeline, bound=bound)
+    leash.hold()
     try:
         plan: WorkerPlan = carried.fn
         with Libraries(plan.settings["threads"]):
@@ -263,25 +228,6 @@ def _work(carried: Any, slots: Slots, pipe: Connection, lifeline: Connection, bo
         pass
     except Exception as error:
         _send_error(pipe, error)
-
-
-def _live_no_longer_than_the_learner(lifeline: Connection, *, bound: bool) -> None:
-    """Signals are left to the learner, which may be killed while this process is deep in its environment.
-
-    With `bound` the kernel ends this process as soon as the thread that started it is gone. The lifeline does so on
-    every system, unless the environment's own code never lets Python run.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    if bound:
-        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
-
-    def watch() -> None:
-        with suppress(EOFError, OSError):
-            lifeline.recv()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _serve(worker: Worker, slots: Slots, pipe: Connection) -> None:
