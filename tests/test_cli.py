@@ -413,7 +413,7 @@ def test_plain_lines_tell_steps_speed_return_and_time_left(tmp_path: Path, monke
 
     from rl_training.runtime import loggers
 
-    monkeypatch.setattr(loggers, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(loggers, "SECONDS_BETWEEN_LINES", 0.0)
     stream = io.StringIO()
     display = loggers.ProgressDisplay(Console(file=stream, width=20))
     train(tiny(total_timesteps=72, vectorization="sync"), run_dir=tmp_path / "run", callbacks=[display])

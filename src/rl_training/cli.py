@@ -13,8 +13,9 @@ import click
 from rl_training import __version__
 from rl_training.cli_check import check
 from rl_training.cli_dataset import dataset
-from rl_training.cli_options import trust_option
+from rl_training.cli_options import parallel_options, trust_option
 from rl_training.cli_plot import plot
+from rl_training.cli_seeds import doing_seeds, refuse_for_one_run, report_seeds
 from rl_training.types import UserError
 
 if TYPE_CHECKING:
@@ -47,16 +48,26 @@ def cli() -> None:
 @cli.command()
 @click.argument("target")
 @click.argument("overrides", nargs=-1)
-@click.option("--seeds", help="Train on each of these seeds, one after the other, for example 101,102,103.")
+@click.option("--seeds", help="Train on each of these seeds, for example 101,102,103.")
+@parallel_options
 @click.option("--quiet", is_flag=True, help="Show nothing but the result.")
 @trust_option
-def train(target: str, overrides: tuple[str, ...], seeds: str | None, quiet: bool, trust: bool) -> None:
+def train(
+    target: str,
+    overrides: tuple[str, ...],
+    seeds: str | None,
+    parallel: int | None,
+    ray: str | None,
+    quiet: bool,
+    trust: bool,
+) -> None:
     """Train a preset, a YAML file or an algorithm, with key=value OVERRIDES."""
     from rl_training.experiment.config import load_config
     from rl_training.runtime import train as driver
 
     config = load_config(target, overrides, trust=trust)
     if seeds is None:
+        refuse_for_one_run(parallel, ray, "give several --seeds")
         with _watching(quiet) as callbacks:
             _report(driver.train(config, callbacks=callbacks, trust=trust))
         return
@@ -64,18 +75,26 @@ def train(target: str, overrides: tuple[str, ...], seeds: str | None, quiet: boo
 
     if any(override.startswith("seed=") for override in overrides):
         raise UserError(f"seed and --seeds={seeds}: give one of them")
-    with _watching(quiet) as callbacks, _reporting_seeds():
-        options: dict[str, Any] = {"callbacks": callbacks, "report": _report_seed, "trust": trust}
-        _report_seeds(train_seeds(config, _whole_numbers(seeds), **options))
+    with _watching(quiet) as callbacks, doing_seeds(parallel, ray, callbacks) as options:
+        report_seeds(train_seeds(config, _whole_numbers(seeds), trust=trust, **options))
 
 
 @cli.command()
 @click.argument("run")
 @click.argument("overrides", nargs=-1)
 @click.option("--checkpoint", "which", default="latest", help="latest, best or step_N.", show_default=True)
+@parallel_options
 @click.option("--quiet", is_flag=True, help="Show nothing but the result.")
 @trust_option
-def resume(run: str, overrides: tuple[str, ...], which: str, quiet: bool, trust: bool) -> None:
+def resume(
+    run: str,
+    overrides: tuple[str, ...],
+    which: str,
+    parallel: int | None,
+    ray: str | None,
+    quiet: bool,
+    trust: bool,
+) -> None:
     """Resume RUN (its folder, or a checkpoint in it) exactly where it stopped.
 
     RUN may also be the folder of `train --seeds`: what is missing of it is trained.
@@ -84,6 +103,7 @@ def resume(run: str, overrides: tuple[str, ...], which: str, quiet: bool, trust:
     from rl_training.runtime.workflows import resume_training
 
     if not holds_seeds(run):
+        refuse_for_one_run(parallel, ray, f"{run!r} is not a folder of several seeds")
         with _watching(quiet) as callbacks:
             _report(resume_training(run, which=which, overrides=overrides, callbacks=callbacks, trust=trust))
         return
@@ -91,8 +111,8 @@ def resume(run: str, overrides: tuple[str, ...], which: str, quiet: bool, trust:
         raise UserError(
             f"{run!r}: holds several seeds, which go on as they were; resume one of its runs to change that"
         )
-    with _watching(quiet) as callbacks, _reporting_seeds():
-        _report_seeds(resume_seeds(run, callbacks=callbacks, report=_report_seed, trust=trust))
+    with _watching(quiet) as callbacks, doing_seeds(parallel, ray, callbacks) as options:
+        report_seeds(resume_seeds(run, trust=trust, **options))
 
 
 @cli.command("eval")
@@ -335,38 +355,6 @@ def _comparison(result: TrainResult) -> str:
         "normalised score {:.1f}": "eval_score",
     }
     return ", ".join(words.format(result[name]) for words, name in found.items() if name in result)
-
-
-def _report_seed(seed: int, result: TrainResult) -> None:
-    click.echo(
-        f"seed {seed}: return {result['eval_return_mean']:.2f} at step {result['step']:,.0f} "
-        f"in {result['seconds']:.1f} s ({result.stop_reason})"
-    )
-
-
-@contextmanager
-def _reporting_seeds() -> Iterator[None]:
-    """Report the finished runs of several seeds also if a signal ends them."""
-    from rl_training.runtime.seeds import SeedsInterrupted
-
-    try:
-        yield
-    except SeedsInterrupted as stop:
-        _report_seeds(stop.outcome)
-        raise
-
-
-def _report_seeds(outcome: SeedsResult) -> None:
-    if outcome.runs:
-        for name, estimate in (("mean", outcome.mean), ("IQM", outcome.iqm)):
-            low, high = estimate.interval or (None, None)
-            interval = "" if low is None else f"  (95% confidence interval {low:.2f} to {high:.2f})"
-            click.echo(f"{name:<8} {estimate.value:.2f}{interval}")
-        click.echo(f"interval {outcome.method}" if len(outcome.runs) > 1 else "interval needs at least two seeds")
-    if outcome.missing:
-        click.echo(f"missing  seeds {', '.join(map(str, outcome.missing))}")
-    click.echo(f"runs     {outcome.folder}")
-    click.echo(f"summary  {outcome.summary_file}")
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:

@@ -215,7 +215,7 @@ def test_a_signal_in_a_last_evaluation_ends_a_verification(tmp_path: Path) -> No
 
 
 def test_a_seed_that_fails_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"(?s)^seed 2: the reward is nan.*done before it: 1"):
+    with pytest.raises(UserError, match=r"(?s)^seed 2: the reward is nan.*done: 1"):
         train_seeds(tiny(tmp_path), [1, 2, 3], callbacks=[StopAt(2, UserError("the reward is nan"))])
     (folder,) = tmp_path.iterdir()
     assert json.loads((folder / "summary.json").read_text())["missing"] == [2, 3]

@@ -16,8 +16,8 @@ import pytest
 from power_loss import Disk, every_loss
 from rl_training import Callback, UserError, resume_seeds, resume_training, train_seeds
 from rl_training.data.checked_files import seal, unseal_alone
-from rl_training.runtime import seeds
 from rl_training.runtime.checkpoints.lock import Locked, hold
+from rl_training.runtime.jobs import job
 from rl_training.runtime.seeds import SeedsInterrupted, SeedsResult, holds_seeds
 from rl_training.runtime.train import TrainResult
 from run_helpers import Command, differences, metadata, run_differences, tiny
@@ -257,7 +257,7 @@ def test_a_set_survives_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.Monk
             raise KeyboardInterrupt
         return TrainResult({"eval_return_mean": 1.0, "step": 96.0, "seconds": 1.0}, None, None, "completed")
 
-    monkeypatch.setattr(seeds, "train", stopped_in_the_second)
+    monkeypatch.setattr(job, "train", stopped_in_the_second)
     with disk.watched(), pytest.raises(SeedsInterrupted):
         train_seeds(CONFIG | {"output_dir": str(tmp_path / "disk" / "sets")}, SEEDS)
     seen = set()

@@ -89,7 +89,9 @@ class Callbacks(list[Callback]):
             seen[kind] += 1
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: callback.state_dict() for name, callback in self.named()}
+        """What they remember. Those that only watch leave no trace: a run is the same whoever watches it."""
+        states = ((name, callback.state_dict()) for name, callback in self.named())
+        return {name: state for name, state in states if state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, callback in self.named():

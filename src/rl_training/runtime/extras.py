@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
@@ -18,6 +19,7 @@ EXTRAS = {
     "minigrid": "minigrid",
     "mujoco": "mujoco",
     "plot": "matplotlib",
+    "ray": "ray",
     "tensorboard": "tensorboard",
     "wandb": "wandb",
 }
@@ -59,7 +61,8 @@ def clash(extra: str) -> str | None:
 def extra_behind(error: object) -> str | None:
     """The extra that an error message is about, if any."""
     words = str(error).lower()
-    return next((extra for extra, distribution in EXTRAS.items() if distribution in words), None)
+    # As a word of its own: there is a ray in every array.
+    return next((extra for extra, name in EXTRAS.items() if re.search(rf"(?<![a-z]){name}(?![a-z])", words)), None)
 
 
 def import_extra(module: str, extra: str, *, asked_by: str) -> Any:

@@ -10,22 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import Progress, TaskID
 
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.extras import import_extra
+from rl_training.runtime.progress import SECONDS_BETWEEN_LINES, Speed, bars, evaluation_line
 from rl_training.runtime.rng import untouched
 from rl_training.types import Metrics, UserError
 
 if TYPE_CHECKING:
     from rl_training.runtime.run import Run
-
-_SECONDS_BETWEEN_LINES = 5.0
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds + 0.5), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
 
 
 class ProgressDisplay(Callback):
@@ -35,50 +29,36 @@ class ProgressDisplay(Callback):
         self._console = console or Console(stderr=True)
         self._live: Progress | None = None
         self._task = TaskID(0)
-        self._started = self._last_line = 0.0
-        self._first_step: int | None = None
+        self._last_line = 0.0
+        self._speed = Speed()
 
     def on_start(self, run: Run) -> None:
         self._last_line = time.perf_counter()
-        self._first_step = None
+        self._speed = Speed()
         if self._console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[line]}"))
-            self._live = Progress(*columns, console=self._console, transient=True, refresh_per_second=4)
+            self._live = bars(self._console)
             self._live.start()
             settings = run.config.run
             name = f"{settings.algo} seed {settings.seed}"
             self._task = self._live.add_task(name, total=settings.total_timesteps, completed=run.steps, line="")
 
     def on_step(self, run: Run, metrics: Metrics) -> None:
-        if self._first_step is None:
-            # The first step may compile kernels, so it is left out of the measured speed.
-            self._first_step, self._started = run.steps, time.perf_counter()
-        elif self._live is not None:
-            self._live.update(self._task, completed=run.steps, line=self._describe(run))
-        elif time.perf_counter() - self._last_line >= _SECONDS_BETWEEN_LINES:
+        reading = self._speed.read(run)
+        if reading is None:
+            return
+        if self._live is not None:
+            self._live.update(self._task, completed=run.steps, line=str(reading))
+        elif time.perf_counter() - self._last_line >= SECONDS_BETWEEN_LINES:
             self._last_line = time.perf_counter()
-            self._console.print(self._describe(run), highlight=False, soft_wrap=True)
+            self._console.print(str(reading), highlight=False, soft_wrap=True)
 
     def on_eval(self, run: Run, metrics: Metrics) -> None:
-        self._console.print(
-            f"step {run.steps:,}: evaluation return {metrics['eval_return_mean']:.1f} "
-            f"+- {metrics['eval_return_std']:.1f} over {metrics['eval_episodes']:.0f} episodes",
-            highlight=False,
-            soft_wrap=True,
-        )
+        self._console.print(evaluation_line(run, metrics), highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
-
-    def _describe(self, run: Run) -> str:
-        total = run.config.run.total_timesteps
-        rate = (run.steps - (self._first_step or 0)) / max(time.perf_counter() - self._started, 1e-9)
-        left = max(total - run.steps, 0) / rate if rate > 0 else 0.0
-        shown = run.metrics.get("episode_return_mean")
-        score = "-" if shown is None else f"{shown:.1f}"
-        return f"{run.steps:,}/{total:,} steps  {rate:,.0f} steps/s  return {score}  {_clock(left)} left"
 
 
 class TensorBoard(Callback):

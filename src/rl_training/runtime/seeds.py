@@ -1,4 +1,4 @@
-"""Trains one config on several seeds, one after the other, and summarises the runs."""
+"""Trains one config on several seeds, one after the other or several at a time, and summarises the runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +28,8 @@ from rl_training.runtime.checkpoints.drafts import create_folder, sweep_drafts, 
 from rl_training.runtime.checkpoints.lock import hold
 from rl_training.runtime.clock import Stopwatch
 from rl_training.runtime.envs.make import EnvFactory
-from rl_training.runtime.train import INTERRUPTED, AnyConfig, Interrupted, TrainResult, code_of, train
-from rl_training.runtime.workflows import resume_training
+from rl_training.runtime.executor import Executor, Job, Lost
+from rl_training.runtime.train import INTERRUPTED, AnyConfig, Interrupted, TrainResult, code_of
 from rl_training.types import UserError
 
 _LOG = logging.getLogger("rl_training")
@@ -138,6 +138,14 @@ class SeedsInterrupted(Interrupted):
         self.outcome = outcome
 
 
+class SeedsFailed(UserError):
+    """Runs of some seeds failed, or their processes are gone; `outcome` has the finished ones."""
+
+    def __init__(self, words: str, outcome: SeedsResult) -> None:
+        super().__init__(words)
+        self.outcome = outcome
+
+
 Report = Callable[[int, TrainResult], None]
 
 
@@ -149,12 +157,17 @@ def train_seeds(
     env_factory: EnvFactory | None = None,
     report: Report | None = None,
     trust: bool = False,
+    parallel: int | None = None,
+    executor: Executor | None = None,
 ) -> SeedsResult:
-    """Train a config on each seed, one after the other, in a new folder with a `summary.json`.
+    """Train a config on each seed, `parallel` at a time, in a new folder with a `summary.json`.
 
     The summary is written at once and after every run, so that `resume_seeds` can go on if training stops early;
-    `report` is called with every seed and its result. `trust` is that of `train`.
+    `report` is called with every seed and its result. `trust` is that of `train`. Runs that are trained at the same
+    time have processes of their own, each with its own copy of the callbacks. An `executor` says in more detail how
+    they are done.
     """
+    how = _How(callbacks, env_factory, trust, _executor(parallel, executor), report)
     config = config if isinstance(config, Config) else load_config(config, trust=trust)
     outcome = SeedsResult(config, Path(), _checked(seeds), {}, new_run_id())
 
@@ -168,8 +181,7 @@ def train_seeds(
     folder, lock = create_folder(None, config.run.output_dir, name, fill, note)
     with lock:
         try:
-            how: dict[str, Any] = {"callbacks": callbacks, "env_factory": env_factory, "trust": trust}
-            return _train(replace(outcome, folder=folder), {}, report, how)
+            return _train(replace(outcome, folder=folder), {}, how)
         except UserError:
             if not _runs_in(folder):  # a mistake in the config, independent of the seed
                 shutil.rmtree(folder, ignore_errors=True)
@@ -183,12 +195,15 @@ def resume_seeds(
     env_factory: EnvFactory | None = None,
     report: Report | None = None,
     trust: bool = False,
+    parallel: int | None = None,
+    executor: Executor | None = None,
 ) -> SeedsResult:
     """Go on with the folder of `train_seeds`, wherever it stopped: finished runs are kept, others resumed or begun.
 
-    `trust` lets in the code that it names, if you did not train it yourself.
+    `trust` lets in the code that it names, if you did not train it yourself. `parallel` and `executor` are those of
+    `train_seeds`; how many were trained at a time before does not matter.
     """
-    folder = Path(folder)
+    folder, how = Path(folder), _How(callbacks, env_factory, trust, _executor(parallel, executor), report)
     if not holds_seeds(folder):
         raise UserError(f"{str(folder)!r}: is not a folder of several seeds, which has a {_SUMMARY}")
     try:
@@ -204,8 +219,25 @@ def resume_seeds(
         outcome.runs.update({seed: result for seed, result in ended.items() if result is not None})
         sweep_drafts(folder)
         sweep_files(folder, [_SUMMARY])
-        how: dict[str, Any] = {"callbacks": callbacks, "env_factory": env_factory, "trust": trust}
-        return _train(outcome, begun, report, how)
+        return _train(outcome, begun, how)
+
+
+class _How(NamedTuple):
+    """How seeds are trained, and who is told."""
+
+    callbacks: Sequence[Callback]
+    env_factory: EnvFactory | None
+    trust: bool
+    executor: Executor
+    report: Report | None
+
+
+def _executor(parallel: int | None, executor: Executor | None) -> Executor:
+    if executor is None:
+        return Executor(parallel)
+    if parallel is not None:
+        raise UserError(f"parallel={parallel!r} and executor: give one of them")
+    return executor
 
 
 def holds_seeds(folder: str | Path) -> bool:
@@ -217,34 +249,72 @@ def _runs_in(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("*/checkpoints") if not path.parent.name.startswith("."))
 
 
-def _train(
-    outcome: SeedsResult, begun: Mapping[int, Path], report: Report | None, how: Mapping[str, Any]
-) -> SeedsResult:
-    """Train the seeds that are missing; `begun` has the runs that can be resumed."""
-    folder, runs, seed = outcome.folder, outcome.runs, outcome.seeds[0]
+def _train(outcome: SeedsResult, begun: Mapping[int, Path], how: _How) -> SeedsResult:
+    """Train the seeds that are missing; `begun` has the runs that can be resumed.
+
+    A run that fails keeps others from being begun, but not those that are under way. A process that is gone does
+    neither.
+    """
+    problems: dict[int, BaseException] = {}
+    stopped = TrainResult({}, None, None, INTERRUPTED)
     try:
-        for seed in outcome.seeds:
-            if seed not in runs:
-                if seed in begun:
-                    outcome.add(seed, resume_training(begun[seed], **how))
-                else:
-                    outcome.add(seed, train(outcome.config.replace(seed=seed, output_dir=str(folder)), **how))
+        for seed in [seed for seed in outcome.seeds if seed in outcome.runs]:
+            _report(outcome, seed, how)
+        for ended in how.executor.run(_jobs(outcome, begun, how, problems)):
+            seed, result = int(ended.job.name.split()[-1]), ended.result
+            if result is not None and result.stop_reason == INTERRUPTED:
+                stopped = result
+            elif result is not None:
+                outcome.add(seed, result)
                 _write_summary(outcome)
-            if report is not None:
-                report(seed, runs[seed])
-        _write_summary(outcome)  # it may lack runs that had ended before
-    except KeyboardInterrupt as stop:
-        result = stop.result if isinstance(stop, Interrupted) else TrainResult({}, None, None, INTERRUPTED)
-        if result.stop_reason != INTERRUPTED:  # the signal came when this run was at its end
-            outcome.add(seed, result)
+                _report(outcome, seed, how)
+            elif ended.problem is not None:
+                problems[seed] = ended.problem
+                if how.executor.running:  # it is raised when they have ended
+                    _LOG.error(f"seed {seed}: {ended.problem}; the other runs go on")
+    except KeyboardInterrupt as stop:  # between two runs, or the second signal
         _write_summary(outcome)
-        raise SeedsInterrupted(result, outcome) from stop
-    except UserError as error:
-        if not _runs_in(folder):
-            raise
-        done = f"; done before it: {', '.join(map(str, runs))}" if runs else ""
-        raise UserError(f"seed {seed}: {error}; the runs are in {folder}{done}") from error
+        raise SeedsInterrupted(stopped, outcome) from stop
+    if how.executor.interrupted:
+        _write_summary(outcome)
+        raise SeedsInterrupted(stopped, outcome)
+    if problems:
+        raise _failed(outcome, problems)
+    _write_summary(outcome)  # it may lack runs that had ended before
     return outcome
+
+
+def _jobs(
+    outcome: SeedsResult, begun: Mapping[int, Path], how: _How, problems: Mapping[int, BaseException]
+) -> Iterator[Job]:
+    settings = outcome.config.run
+    needs: dict[str, Any] = {"cpus": settings.threads, "gpus": int(settings.device.startswith("cuda"))}
+    given: dict[str, Any] = {"env_factory": how.env_factory, "trust": how.trust, "callbacks": tuple(how.callbacks)}
+    for seed in outcome.missing:
+        if not all(isinstance(problem, Lost) for problem in problems.values()):
+            return
+        if seed in begun:
+            yield Job(f"seed {seed}", run_dir=begun[seed], **given, **needs)
+        else:
+            config = outcome.config.replace(seed=seed, output_dir=str(outcome.folder))
+            yield Job(f"seed {seed}", config, **given, **needs)
+
+
+def _report(outcome: SeedsResult, seed: int, how: _How) -> None:
+    if how.report is not None:
+        how.report(seed, outcome.runs[seed])
+
+
+def _failed(outcome: SeedsResult, problems: Mapping[int, BaseException]) -> BaseException:
+    """What to raise at the end for the problems of seeds."""
+    for problem in problems.values():
+        if not isinstance(problem, UserError) or not (isinstance(problem, Lost) or _runs_in(outcome.folder)):
+            return problem
+    lines = [f"seed {seed}: {problem}" for seed, problem in problems.items()]
+    done = f"; done: {', '.join(map(str, outcome.runs))}" if outcome.runs else ""
+    only_lost = all(isinstance(problem, Lost) for problem in problems.values())
+    advice = f"; continue with: rl-training resume {outcome.folder}" if only_lost and _runs_in(outcome.folder) else ""
+    return SeedsFailed("\n".join([*lines, f"The runs are in {outcome.folder}{done}{advice}"]), outcome)
 
 
 def _seed_of(run_dir: Path) -> int:

@@ -73,6 +73,11 @@ class Spawned:
         with suppress(OSError):  # it is gone, which others notice
             self._lifeline.send(word)
 
+    def leave(self) -> None:
+        """Let a process end by itself that has nothing more to do; one that does not is ended."""
+        self.process.join(_PATIENCE)
+        self.end()
+
     def ended(self) -> str:
         """How a process ended whose pipe is closed."""
         self.process.join(_PATIENCE)  # its exit code is known a moment later

@@ -1,0 +1,1 @@
+"""Whole runs as jobs, and where they are done: in processes of this machine, or on a Ray cluster."""
