@@ -202,6 +202,7 @@ RANKS = {
     "api": 6,
     "testing": 7,
     "cli_options": 6,
+    "cli_seeds": 7,
     "cli_check": 7,
     "cli_dataset": 7,
     "cli_plot": 7,

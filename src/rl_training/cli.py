@@ -310,7 +310,7 @@ class _PlainLines(logging.Handler):
     """Writes the package's log lines to standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(self.format(record), err=True)
+        print(self.format(record), file=sys.stderr, flush=True)  # click would write past a live line
 
 
 @contextmanager

@@ -44,9 +44,11 @@ def doing_seeds(parallel: int | None, ray: str | None, callbacks: Sequence[Callb
 
 
 def _report_seed(seed: int, result: TrainResult) -> None:
-    click.echo(
+    # Not by click, which would write past the live lines of other runs.
+    print(
         f"seed {seed}: return {result['eval_return_mean']:.2f} at step {result['step']:,.0f} "
-        f"in {result['seconds']:.1f} s ({result.stop_reason})"
+        f"in {result['seconds']:.1f} s ({result.stop_reason})",
+        flush=True,
     )
 
 

@@ -12,8 +12,10 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +244,7 @@ def test_every_ending_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     executor = Executor(9)
     words = {"a": Word("done", RESULT), "b": Word("interrupted", RESULT), "c": Word("unbegun")}
     words |= {"d": Word("refused", "no"), "e": Word("lost", "its process is gone")}
+    words |= {"f": Word("failed", ("ZeroDivisionError: boom", "Traceback of the other process"))}
     scripted(monkeypatch, executor, **words)
     ends: dict[str, Ended] = {ended.job.name: ended for ended in executor.run(map(Job, words))}
     assert {name: type(ended.problem).__name__ for name, ended in ends.items()} == {
@@ -250,7 +253,9 @@ def test_every_ending_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         "c": "NoneType",
         "d": "UserError",
         "e": "Lost",
+        "f": "RunFailed",
     }
+    assert "Traceback of the other process" in "".join(traceback.format_exception(ends["f"].problem))
     assert ends["a"].result == ends["b"].result == RESULT
     assert issubclass(Lost, UserError)
 
@@ -334,7 +339,9 @@ def test_code_is_imported_from_where_it_was_found(tmp_path: Path, monkeypatch: p
     del sys.modules["twice_there"], twice_there
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(tmp_path / "mine")])
     monkeypatch.chdir(tmp_path / "other")
-    unpacked(carried)
+    here, there = Pipe()
+    here.send_bytes(carried)
+    assert unpacked(there).name == "seed 1"
     assert sys.modules.pop("twice_there").place == "mine"
 
 

@@ -16,7 +16,7 @@ from rl_training.runtime.run import Interrupted, TrainResult
 from rl_training.runtime.signals import Signals
 from rl_training.types import UserError
 
-__all__ = ["Ended", "Executor", "Job", "Lost"]
+__all__ = ["Ended", "Executor", "Job", "Lost", "RunFailed"]
 
 _LOG = logging.getLogger("rl_training")
 
@@ -26,6 +26,21 @@ _TICK = 0.1
 
 class Lost(UserError):
     """The process of a run is gone: killed, or out of memory. The run can be resumed."""
+
+
+class RunFailed(Exception):
+    """Code of the user's, mostly an environment, raised an error in the process of a run; its cause shows where."""
+
+    def __init__(self, words: str, trace: str) -> None:
+        super().__init__(words)
+        self.__cause__ = _InAnotherProcess(trace)
+
+
+class _InAnotherProcess(Exception):
+    """Shows the traceback of another process above that of this one."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
 
 
 @dataclass(frozen=True)
@@ -153,8 +168,6 @@ class Executor:
 
 
 def _ending(job: Job, word: Word) -> Ended:
-    from rl_training.runtime.jobs.processes import failure
-
     kind, value = word
     if kind == "done":
         return Ended(job, value)
@@ -164,4 +177,4 @@ def _ending(job: Job, word: Word) -> Ended:
         return Ended(job)
     if kind == "lost":
         return Ended(job, problem=Lost(value))
-    return Ended(job, problem=UserError(value) if kind == "refused" else failure(value))
+    return Ended(job, problem=UserError(value) if kind == "refused" else RunFailed(*value))

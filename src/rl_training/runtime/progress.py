@@ -81,7 +81,7 @@ class Meter(Callback):
 
     def on_step(self, run: Run, metrics: Metrics) -> None:
         reading, now = self._speed.read(run), time.perf_counter()
-        if reading is not None and now - self._last >= _SECONDS_BETWEEN_READINGS:
+        if reading is not None and (run.finished or now - self._last >= _SECONDS_BETWEEN_READINGS):
             self._last = now
             self._tell(reading)
 

@@ -91,6 +91,7 @@ class Cluster:
         os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         self._ray = import_extra("ray", "ray", asked_by=f"--ray={address}")
         self._actors: dict[int, _Actor] = {}
+        self._unheard: list[tuple[int, Word]] = []
         self._joined = not self._ray.is_initialized()
         if self._joined:
             _join(self._ray, address)
@@ -111,9 +112,10 @@ class Cluster:
             raise UserError(f"threads={job.cpus}: no node of the cluster has {job.cpus} CPUs{gpus} for a run")
 
     def wait(self, seconds: float) -> list[tuple[int, Word]]:
+        heard, self._unheard = self._unheard, []
         answers = {actor.answer: number for number, actor in self._actors.items()}
-        ready, _ = self._ray.wait(list(answers), num_returns=1, timeout=seconds)
-        heard = [(answers[answer], word) for answer in ready for word in self._words(answers[answer])]
+        ready = self._ray.wait(list(answers), num_returns=1, timeout=seconds)[0] if answers else []
+        heard += [(answers[answer], word) for answer in ready for word in self._words(answers[answer])]
         heard += [(number, _lost("does not answer")) for number, actor in self._actors.items() if actor.late]
         for number, word in heard:
             if word.kind in ENDINGS and number in self._actors:
@@ -133,8 +135,11 @@ class Cluster:
         return words
 
     def stop(self) -> None:
-        for actor in self._actors.values():
+        for number, actor in list(self._actors.items()):
             actor.handle.stop.remote()
+            if actor.asked is None:  # it may wait for room on the cluster, and has nothing to save
+                self._ray.kill(self._actors.pop(number).handle)
+                self._unheard.append((number, Word("unbegun")))
 
     def close(self) -> None:
         while self._actors:

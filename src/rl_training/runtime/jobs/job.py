@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import cloudpickle
+from gymnasium.vector.utils import CloudpickleWrapper
 
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.references import found_in, import_apart
@@ -92,7 +94,7 @@ def packed(job: Job) -> bytes:
     """A job as bytes; raises if something of it cannot leave this process. The script's own functions can."""
     for key, value in (*(("callbacks", callback) for callback in job.callbacks), ("env_factory", job.env_factory)):
         try:
-            cloudpickle.dumps(value)
+            _bytes_of(value)
         except Exception as error:  # whatever the object's own methods raise
             name = getattr(value, "__qualname__", None) or type(value).__qualname__
             why = " ".join(str(error).split())
@@ -105,7 +107,12 @@ def packed(job: Job) -> bytes:
         config = job.config if isinstance(job.config, Config) else load_config(job.config, trust=job.trust)
         places = list(_places(config, job.env_factory))
         job = replace(job, config=config.flat())
-    return bytes(cloudpickle.dumps(_Carried(job, places)))
+    return _bytes_of(_Carried(job, places))
+
+
+def _bytes_of(value: Any) -> bytes:
+    """What a pipe would send of a value; functions and classes of a script are sent themselves."""
+    return bytes(ForkingPickler.dumps(CloudpickleWrapper(value)))
 
 
 def _places(config: Config, env_factory: EnvFactory | None) -> Iterator[tuple[str, str, str | None]]:
@@ -121,10 +128,10 @@ def _places(config: Config, env_factory: EnvFactory | None) -> Iterator[tuple[st
             yield key, text, found_in(module)
 
 
-def unpacked(carried: bytes) -> Job:
-    """A job out of its bytes, with the code that it names."""
+def unpacked(pipe: Connection) -> Job:
+    """The packed job that comes through a pipe, with the code that it names."""
     try:
-        job, places = cloudpickle.loads(carried)
+        job, places = pipe.recv().fn
     except (ImportError, AttributeError) as error:
         raise UserError(f"code of the run cannot be imported in its process: {error}") from error
     for key, text, folder in places:

@@ -6,12 +6,9 @@ import logging
 import multiprocessing
 import threading
 import traceback
-from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
-
-import cloudpickle
 
 from rl_training.runtime.jobs.job import ENDINGS, Job, Word, packed, unpacked
 from rl_training.runtime.progress import Meter
@@ -30,17 +27,25 @@ class RunProcess:
     def __init__(self, name: str, carried: bytes, level: int) -> None:
         # Not a daemon: environments and workers may need processes of their own.
         method = multiprocessing.get_start_method(allow_none=True)
-        self._spawned = Spawned(_do, (carried, level, method), name, daemon=False)
+        self._spawned = Spawned(_do, (level, method), name, daemon=False)
         self.pipe = self._spawned.pipe
+        with suppress(OSError):  # it is gone already, which `words` says
+            self.pipe.send_bytes(carried)
+        self.ready = False
+
+    @property
+    def gone(self) -> bool:
+        return self._spawned.process.exitcode is not None
 
     def words(self) -> list[Word]:
         """What it has said since the last call; nothing comes after an ending."""
         # Asked for first: what a process that is gone has said is in the pipe by then. Its pipe alone would not do,
         # which processes that an environment has forked may hold open.
-        gone, words = self._spawned.process.exitcode is not None, []
+        gone, words = self.gone, []
         try:
             while self.pipe.poll():
                 words.append(self.pipe.recv())
+                self.ready = True
         except (EOFError, OSError):
             gone = True
         if gone and not (words and words[-1].kind in ENDINGS):
@@ -62,25 +67,36 @@ class Processes:
 
     def __init__(self) -> None:
         self._running: dict[int, RunProcess] = {}
+        self._leaving: list[RunProcess] = []  # they have said all, and need a moment to end
+        self._unheard: list[tuple[int, Word]] = []
 
     def start(self, number: int, job: Job) -> None:
         self._running[number] = RunProcess(job.name, packed(job), _LOG.getEffectiveLevel())
 
     def wait(self, seconds: float) -> list[tuple[int, Word]]:
         wait([process.pipe for process in self._running.values()], seconds)
-        heard = [(number, word) for number, process in self._running.items() for word in process.words()]
+        heard, self._unheard = self._unheard, []
+        heard += [(number, word) for number, process in self._running.items() for word in process.words()]
         for number, word in heard:
-            if word.kind in ENDINGS:
-                self._running.pop(number).leave()
+            if word.kind in ENDINGS and number in self._running:
+                self._leaving.append(self._running.pop(number))
+        for process in [process for process in self._leaving if process.gone]:
+            self._leaving.remove(process)
+            process.end()
         return heard
 
     def stop(self) -> None:
-        for process in self._running.values():
+        for number, process in list(self._running.items()):
             process.stop()
+            if not process.ready:  # it still imports, and has nothing to save
+                self._running.pop(number).end()
+                self._unheard.append((number, Word("unbegun")))
 
     def close(self) -> None:
         while self._running:
             self._running.popitem()[1].end()
+        while self._leaving:
+            self._leaving.pop().leave()
 
 
 # In the process of the run.
@@ -101,7 +117,7 @@ class _Voice(logging.Handler):
         self.say("logged", (record.levelno, self.format(record)))
 
 
-def _do(pipe: Connection, leash: Leash, carried: bytes, level: int, method: str | None) -> None:
+def _do(pipe: Connection, leash: Leash, level: int, method: str | None) -> None:
     """Do a job, and say how it ended."""
     told = be_led()
     leash.hold(lambda word: told.set())
@@ -111,9 +127,9 @@ def _do(pipe: Connection, leash: Leash, carried: bytes, level: int, method: str 
     _LOG.addHandler(voice)
     _LOG.setLevel(level)
     _LOG.propagate = False
-    voice.say("ready")
     try:
-        job = unpacked(carried)
+        job = unpacked(pipe)
+        voice.say("ready")
         if told.is_set():
             voice.say("unbegun")
         else:
@@ -123,32 +139,5 @@ def _do(pipe: Connection, leash: Leash, carried: bytes, level: int, method: str 
     except UserError as error:
         voice.say("refused", str(error))
     except Exception as error:
-        voice.say("failed", (_crossing(error), traceback.format_exc()))
-
-
-def _crossing(error: Exception) -> bytes:
-    """An error as bytes; one that cannot cross becomes its words."""
-    with suppress(Exception):  # whatever the error's own methods raise
-        carried = bytes(cloudpickle.dumps(error))
-        cloudpickle.loads(carried)
-        return carried
-    return bytes(cloudpickle.dumps(RuntimeError(f"{type(error).__name__}: {error}")))
-
-
-def failure(value: Sequence[Any]) -> Exception:
-    """The error of a job's process, with the place where it was raised."""
-    carried, trace = value
-    try:
-        error = cloudpickle.loads(carried)
-    except Exception as problem:  # its class may be known in the other process only
-        error = RuntimeError(f"{trace.strip().splitlines()[-1]} ({problem})")
-    assert isinstance(error, Exception)
-    error.__cause__ = _InAnotherProcess(trace)
-    return error
-
-
-class _InAnotherProcess(Exception):
-    """Shows the traceback of another process above that of this one."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
+        # Not the error itself: not every one can be sent, and its class may be known here only.
+        voice.say("failed", (f"{type(error).__name__}: {error}", traceback.format_exc()))
