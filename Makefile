@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TOOLS := $(VENV)/.tools
-EXTRAS := dev,atari,boards,box2d,dmc,minari,minigrid,mujoco,plot
+EXTRAS := dev,atari,boards,box2d,dmc,minari,minigrid,mujoco,plot,ray
 # The oldest version that is supported, and the newest that the dependencies support.
 PYTHONS ?= python3.10 python3.14
 

@@ -178,6 +178,11 @@ class CollectingLoopConfig(LoopConfig):
         """How many workers gather what one update learns from."""
         return num_workers
 
+    @property
+    def rollouts_stand_alone(self) -> bool:
+        """Whether a rollout need not follow from the one before of the same environments."""
+        return False
+
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyContext:

@@ -48,6 +48,10 @@ class OnPolicyLoopConfig(CollectingLoopConfig):
     def steps_at_once(self) -> int:
         return self.n_steps
 
+    @property
+    def rollouts_stand_alone(self) -> bool:
+        return True
+
     def least_bytes(self, info: SpaceInfo, num_envs: int) -> int:
         return Rollout.bytes_needed(self.n_steps, num_envs, info)
 

@@ -55,7 +55,7 @@ def state_folder() -> Path:
 
 def remember(place: Path, run_id: str, names: Iterable[Name]) -> None:
     """Note which code the run at a place names, and in which folders it was found; training goes on without a note."""
-    found = [[key, name, found_in(name.partition(":")[0])] for key, name in names]
+    found = [[key, name, None if key == "ray_address" else found_in(name.partition(":")[0])] for key, name in names]
     if not found:
         return
     try:

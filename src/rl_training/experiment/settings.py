@@ -164,6 +164,12 @@ class RunConfig(ConfigPart):
         return [name for index, name in enumerate(names) if name not in names[:index]]  # they may be anything yet
 
     @model_validator(mode="after")
+    def _addresses_are_for_ray(self) -> RunConfig:
+        if self.ray_address is not None and self.actors != "ray":
+            raise ValueError(f"ray_address={self.ray_address!r} is for actors: ray; actors is {self.actors}")
+        return self
+
+    @model_validator(mode="after")
     def _stopping_needs_evaluations(self) -> RunConfig:
         if self.early_stopping and self.eval_interval is None:
             raise ValueError("early_stopping is checked after evaluations: give eval_interval too")

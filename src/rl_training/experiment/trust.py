@@ -1,7 +1,8 @@
 """Which names of code out of a checkpoint or a run's folder may be resolved: the gate that all of them pass.
 
 A name of code is `module:name`. It passes if the caller gives the same name now, if the caller trusts the run, or if
-this user gave it to train this very run. Gymnasium's ids and what comes with this package are free.
+this user gave it to train this very run. Gymnasium's ids and what comes with this package are free. The address of a
+Ray cluster is such a name: what the cluster sends is run.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from rl_training.types import UserError
 if TYPE_CHECKING:
     from rl_training.experiment.config import Config
 
-# The settings that name code, and which of them are resolved for what.
+# The settings that name code, and which of them are resolved for what. An address names no module.
+ADDRESS = "ray_address"
 POLICY = ("algo", "model")
 ENVIRONMENT = ("env_id", "env_kwargs.env_id")
 EPISODES = (*POLICY, *ENVIRONMENT)
-ELSEWHERE = (*POLICY, "callbacks", "dataset")  # training in an environment that the caller brings
+ELSEWHERE = (*POLICY, "callbacks", "dataset", ADDRESS)  # training in an environment that the caller brings
 TRAINING = (*ELSEWHERE, *ENVIRONMENT)
 
 # What a folder has in it if it is a run's, or a checkpoint.
@@ -44,6 +46,8 @@ def names_code(key: str, value: Any) -> bool:
     """Whether the value of a setting names code that does not come with this package or with Gymnasium."""
     if not isinstance(value, str) or value in _PACKAGED.get(key, ()):
         return False
+    if key == ADDRESS:
+        return True
     if key in ENVIRONMENT:  # Gymnasium imports the module of `module:Env-v0`
         return ":" in value and not value.startswith("custom ")
     return is_reference(value) and not (key == "dataset" and Path(value).exists())
@@ -58,6 +62,7 @@ def code_in(config: Config, uses: Iterable[str] = TRAINING) -> Iterator[Name]:
         "env_kwargs.env_id": [config.run.env_kwargs.get("env_id")],
         "callbacks": config.run.callbacks,
         "dataset": [getattr(config.loop, "dataset", None)],
+        ADDRESS: [config.run.ray_address],
     }
     for key in uses:
         yield from ((key, value) for value in values[key] if names_code(key, value))
@@ -92,14 +97,17 @@ class Gate:
             folder = current_folder() if name in self.given else self._noted.get((key, name))
             if not (self.trust or name in self.given or (key, name) in self._noted):
                 raise UserError(self._refusal(key, name))
+            if key == ADDRESS:
+                continue
             import_apart(name, key=key, folder=folder, barred=[self.place])
 
     def _refusal(self, key: str, name: str) -> str:
         option = f"{key}=" if self.options is None else self.options.get(key)
         again = "" if option is None else f"give {option}{name} yourself, or "
+        does = "let that cluster run code here" if key == ADDRESS else f"import {name.partition(':')[0]!r}"
         return (
-            f"{str(self.place)!r}: its {key}={name!r} would import {name.partition(':')[0]!r}, and you did not give "
-            f"that to train this run; to allow it, {again}say --trust (trust=True in Python)"
+            f"{str(self.place)!r}: its {key}={name!r} would {does}, and you did not give that to train this run; to "
+            f"allow it, {again}say --trust (trust=True in Python)"
         )
 
 

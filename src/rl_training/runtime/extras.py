@@ -61,8 +61,9 @@ def clash(extra: str) -> str | None:
 def extra_behind(error: object) -> str | None:
     """The extra that an error message is about, if any."""
     words = str(error).lower()
-    # As a word of its own: there is a ray in every array.
-    return next((extra for extra, name in EXTRAS.items() if re.search(rf"(?<![a-z]){name}(?![a-z])", words)), None)
+    # As a word of its own: `ray` is in `array`.
+    behind = (extra for extra, name in EXTRAS.items() if re.search(f"(?<![a-z]){re.escape(name)}(?![a-z])", words))
+    return next(behind, None)
 
 
 def import_extra(module: str, extra: str, *, asked_by: str) -> Any:

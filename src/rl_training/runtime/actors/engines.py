@@ -27,10 +27,11 @@ class Delivery(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """A worker that is gone."""
+    """A worker that is gone; with `final`, no other can be made in its place."""
 
     worker: int
     how: str
+    final: bool = False
 
 
 class WorkerLost(Exception):
@@ -72,7 +73,10 @@ class Engine(Protocol):
         """Call a method of a worker that has nothing else to do; raises `WorkerLost`."""
 
     def replace(self, worker: int, life: int) -> None:
-        """End a worker, make another in its place, and send it what its predecessor did not answer."""
+        """End a worker, make another in its place, and send it what its predecessor did not answer.
+
+        Raises `WorkerLost` if that fails; what was not answered is forgotten if the loss is final.
+        """
 
     def close(self) -> None:
         """End all workers."""

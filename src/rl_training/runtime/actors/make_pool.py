@@ -43,6 +43,7 @@ def make_pool(config: Config, factory: EnvFactory | None, policy: Policy) -> Poo
         fixed=order == "fixed",
         deadline=run.rollout_deadline,
         restarts=run.worker_restarts,
+        alone=loop.rollouts_stand_alone,
     )
     engine = _engine(config, factory, policy, plan)
     try:
@@ -60,8 +61,6 @@ def _engine(config: Config, factory: EnvFactory | None, policy: Policy, plan: Po
     layout = strip_layout(loop.steps_at_once, each, policy.info, policy.records(policy.info))
     if config.run.actors == "inline":
         return Inline(plans, layout)
-    from rl_training.runtime.actors.processes import Processes
-
     slots = math.ceil((plan.lag + 1) * plan.per_round / plan.num_workers)
     needed, available = Layout(layout).size * slots * plan.num_workers, available_memory()
     if available is not None and needed > available:
@@ -69,4 +68,14 @@ def _engine(config: Config, factory: EnvFactory | None, policy: Policy, plan: Po
             f"n_steps={loop.steps_at_once}: {slots * plan.num_workers} rollouts under way need {readable(needed)} of "
             f"RAM, and {readable(available)} are available; lower n_steps, lag or num_envs"
         )
-    return Processes(plans, layout, policy.policy_state(), slots)
+    weights = policy.policy_state()
+    if config.run.actors == "ray":
+        from rl_training.runtime.actors.ray_engine import RayWorkers
+
+        # Twice, since an object may wait to be freed; a few versions of the weights may be in use.
+        store = 2 * needed + 8 * sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
+        address, frames = config.run.ray_address, loop.frame_stack
+        return RayWorkers(plans, layout, address=address, frames=frames, patience=plan.deadline, store=store)
+    from rl_training.runtime.actors.processes import Processes
+
+    return Processes(plans, layout, weights, slots)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,7 @@ class PoolPlan:
 
     A round is what one update learns from: `per_round` rollouts, each of another worker. Those of round r are gathered
     with the policy after max(0, r - lag) updates. In fixed order rollout u comes from worker u mod `num_workers`;
-    otherwise rounds consist of what arrives first.
+    otherwise rounds consist of what arrives first, and workers that are lost for good may be done without.
     """
 
     num_workers: int
@@ -42,6 +43,7 @@ class PoolPlan:
     fixed: bool
     deadline: float | None = None  # seconds that a rollout may take
     restarts: int = 0  # how many workers may be lost
+    alone: bool = False  # rollouts need not follow from earlier ones: a worker may give two of a round
 
 
 class Pool:
@@ -58,9 +60,9 @@ class Pool:
         self._arrived: dict[int, float] = {}
         self._asked: dict[int, int] = {}  # the workers of the rollouts that were asked for and did not arrive
         self._began: dict[int, float] = {}  # when each worker began with what it is doing
-        self._idle = deque(range(plan.num_workers))  # out of fixed order: who is asked next
         self._lives = [0] * plan.num_workers
         self._gone: set[int] = set()
+        self._over = ""  # why the run cannot go on
         self._lost: Array | None = None
         self._episodes = Episodes()
         self._seen = _Seen()
@@ -73,15 +75,15 @@ class Pool:
     def why_not_exact(self) -> list[str]:
         if not self.plan.fixed:
             return ["order=arrival: rollouts are learned from as they arrive, which no second run repeats"]
-        self._settle()
-        lost = [f"worker {k} was lost, and with it its episodes" for k in sorted(self._gone)]
-        return lost + [words for k in self._present() for words in self._call(k, "why_not_exact")]
+        found = [words for kept in self._ask_all("why_not_exact").values() for words in kept]
+        return [f"worker {k} was lost, and with it its episodes" for k in sorted(self._gone)] + found
 
     def start(self) -> None:
         for k in self._present():
             self._call(k, "start")
 
     def gather(self, count: int, into: R, *, randomly: bool = False) -> R:
+        self._check_possible()
         if randomly:
             self._take(self._gathered_at_random(count), into)
             self._edition += 1  # statistics of the observations may follow from them
@@ -106,7 +108,7 @@ class Pool:
         return lost
 
     def metrics(self) -> Metrics:
-        return self._episodes.metrics() | self._seen.metrics(self.plan.num_workers) | {"restarts": float(self.restarts)}
+        return self._episodes.metrics() | self._seen.metrics(len(self._present())) | {"restarts": float(self.restarts)}
 
     @property
     def restarts(self) -> int:
@@ -117,17 +119,19 @@ class Pool:
 
     def _ask_due(self) -> None:
         """Ask for the rollouts of this round and of the rounds after it, up to the lag."""
-        first, size = self._round * self.plan.per_round, self.plan.per_round
-        for number in range(first, first + size * (1 + self.plan.lag)):
-            if number not in self._inbox and number not in self._asked:
-                self._ask(self._worker_of(number), number, self._count)
-
-    def _worker_of(self, number: int) -> int:
+        first, under_way = self._round * self.plan.per_round, self.plan.per_round * (1 + self.plan.lag)
         if self.plan.fixed:
-            return number % self.plan.num_workers
-        worker = self._idle.popleft()
-        self._idle.append(worker)
-        return worker
+            for number in range(first, first + under_way):
+                if number not in self._inbox and number not in self._asked:
+                    self._ask(number % self.plan.num_workers, number, self._count)
+            return
+        while (present := len(self._inbox) + len(self._asked)) < under_way:
+            self._ask(self._least_asked(), first + present, self._count)
+
+    def _least_asked(self) -> int:
+        """Of the workers that are left, the one with the fewest rollouts that were not learned from."""
+        held = Counter([*self._asked.values(), *(delivery.worker for delivery in self._inbox.values())])
+        return min(self._present(), key=lambda k: (held[k], self._began.get(k, 0.0)))
 
     def _ask(self, worker: int, number: int, count: int, *, randomly: bool = False) -> None:
         request = Request(
@@ -140,12 +144,11 @@ class Pool:
 
     def _gathered_at_random(self, count: int) -> list[Delivery]:
         """Random steps of all workers. They have no numbers of their own, since no round consists of them."""
-        numbers = [-1 - k for k in range(self.plan.num_workers)]
-        for k, number in enumerate(numbers):
-            self._ask(k, number, count, randomly=True)
-        while any(number not in self._inbox for number in numbers):
+        for k in self._present():
+            self._ask(k, -1 - k, count, randomly=True)
+        while any(number < 0 for number in self._asked):
             self._receive()
-        return [self._inbox.pop(number) for number in numbers]
+        return [self._inbox.pop(number) for number in sorted(self._inbox, reverse=True) if number < 0]
 
     def _await_round(self) -> list[Delivery]:
         """Wait for the rollouts of this round. Nothing is taken before all are there, in case a worker is lost."""
@@ -161,7 +164,12 @@ class Pool:
             return numbers if all(number in self._inbox for number in numbers) else None
         first_of = {delivery.worker: number for number, delivery in reversed(self._inbox.items())}
         numbers = sorted(first_of.values(), key=list(self._inbox).index)[:size]
-        return numbers if len(numbers) == size else None
+        if len(self._present()) < size:  # some must give several
+            numbers = [*numbers, *(number for number in self._inbox if number not in numbers)][:size]
+        if len(numbers) < size:
+            return None
+        # In the order of the workers: a memory may keep what its columns were given before.
+        return sorted(numbers, key=lambda number: (self._inbox[number].worker, number))
 
     def _take(self, chosen: list[Delivery], into: R) -> None:
         now, clock = time.monotonic(), (self._version, self._gradient_steps)
@@ -207,37 +215,73 @@ class Pool:
 
     def _replace(self, loss: Loss) -> None:
         worker, each = loss.worker, self.num_envs // self.plan.num_workers
-        if self.restarts >= self.plan.restarts:
-            self._gone.add(worker)
-            self._asked = {number: k for number, k in self._asked.items() if k != worker}
-            allowed = f"worker_restarts={self.plan.restarts} were made before"
-            raise WorkersLost(f"worker {worker} {loss.how}, and {allowed}; the run can be resumed")
-        _LOG.warning(f"worker {worker} {loss.how}; it is replaced, and its episodes are broken off")
-        self._lives[worker] += 1
         self._lost = np.zeros(self.num_envs, np.bool_) if self._lost is None else self._lost
         self._lost[worker * each : (worker + 1) * each] = True
-        self._engine.replace(worker, self._lives[worker])
-        self._began[worker] = time.monotonic()
+        if not loss.final and self.restarts < self.plan.restarts:
+            _LOG.warning(f"worker {worker} {loss.how}; it is replaced, and its episodes are broken off")
+            try:
+                self._engine.replace(worker, self._lives[worker] + 1)
+            except WorkerLost as lost:
+                if not lost.loss.final:
+                    self._lives[worker] += 1
+                return self._replace(lost.loss)
+            self._lives[worker] += 1
+            self._began[worker] = time.monotonic()
+            return None
+        self._gone.add(worker)
+        unanswered = [number for number, k in self._asked.items() if k == worker]
+        for number in unanswered:
+            del self._asked[number]
+        how = f"worker {worker} {loss.how}"
+        if not loss.final:
+            self._over = f"{how}, and worker_restarts={self.plan.restarts} were made before; the run can be resumed"
+        self._check_possible(how)
+        _LOG.warning(f"worker {worker} {loss.how}; {len(self._present())} of {self.plan.num_workers} workers go on")
+        for number in unanswered:
+            if number >= 0:  # random steps have no place in a round
+                self._ask(self._least_asked(), number, self._count)
+
+    def _check_possible(self, how: str = "") -> None:
+        """Raise if no round can be gathered any more."""
+        there, size = len(self._present()), self.plan.per_round
+        if self._over:
+            raise WorkersLost(self._over)
+        if not self._gone or (not self.plan.fixed and there > 0 and (there >= size or self.plan.alone)):
+            return
+        needs = "order=fixed needs every worker" if self.plan.fixed else "this memory needs every worker"
+        self._over = f"{how}, and {needs if there else 'none is left'}; the run can be resumed"
+        raise WorkersLost(self._over)
 
     def _call(self, worker: int, name: str, *arguments: Any) -> Any:
         """Call a method of a worker that has nothing else to do, or of its successor if it is lost."""
-        while True:
+        while worker not in self._gone:
             try:
                 return self._engine.call(worker, name, *arguments)
             except WorkerLost as lost:
                 self._replace(lost.loss)
+        return None
 
-    def _settle(self) -> None:
-        """Wait for everything that was asked for."""
+    def _ask_all(self, name: str) -> dict[int, Any]:
+        """What a method says of every worker that is left, once all have answered what they were asked for.
+
+        Losses do not end this: a run that is about to end for want of workers is saved first.
+        """
         while self._asked:
-            self._receive()
+            with suppress(WorkersLost):
+                self._receive()
+        found = {}
+        for k in self._present():
+            with suppress(WorkersLost):
+                answer = self._call(k, name)
+                if k not in self._gone:
+                    found[k] = answer
+        return found
 
     # State.
 
     def state_dict(self) -> dict[str, Any]:
-        self._settle()
-        workers = {actor_name(k): self._call(k, "state_dict") for k in self._present()}
-        return workers | {
+        workers = self._ask_all("state_dict")
+        return {actor_name(k): state for k, state in workers.items()} | {
             _POOL: {
                 "steps": self.steps,
                 "round": self._round,
