@@ -52,6 +52,15 @@ SHOWN = {
     ("docs/design.md", "src/rl_training/"),
     ("docs/configuration.md", "runs/ppo__CartPole-v1__seed0__20260312-120000/"),
     ("docs/planning.md", TOO_LOW),
+    ("docs/cluster.md", "learner's machine                                   every other machine"),
+    ("docs/cluster.md", 'python -c "import secrets; print(secrets.token_hex(32))" > token'),
+    ("docs/cluster.md", "export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0"),
+    ("docs/cluster.md", "export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0 PYTHONPATH=/path/to/your/modules"),
+    (
+        "docs/cluster.md",
+        "worker 3 on 10.0.0.2: cannot import 'my_envs', which the function of the environment needs; install it there, "
+        "or put its folder on PYTHONPATH before `ray start`",
+    ),
 }
 
 OFF_POLICY, OFFLINE, PLANNING, DREAMING = (
@@ -236,6 +245,8 @@ def run_bash(block: Block, folder: Path) -> None:
 
 def run_command(words: list[str], folder: Path) -> None:
     arguments = [small(word) for word in words[1:]]
+    if "actors=ray" in arguments:
+        pytest.importorskip("ray", reason="Ray is not installed: pip install 'rl-training[ray]'")
     allowed = {0}
     if arguments[0] in ("train", "verify"):
         arguments += tiny(arguments[1])

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ray_worlds import Head, When, alive, cluster, fateful, settings
+from ray_worlds import HEALTH, Head, When, alive, cluster, fateful, settings
 from rl_training.experiment.config import load_config
 from rl_training.runtime.actors.pool import Pool
 from rl_training.runtime.callbacks import Callback
@@ -139,3 +145,73 @@ def test_too_many_workers_are_one_line(head: Head, monkeypatch: pytest.MonkeyPat
         "num_workers=2: 1 found room in the Ray cluster within 8 s; it has 1 CPUs, and every worker needs one that is "
         "free"
     )
+
+
+# Two machines, as far as the network is concerned: each has its own interfaces, joined by a cable that can be cut.
+
+TWO_MACHINES = """
+set -e
+ip link set lo up
+unshare -n sleep 300 & OTHER=$!
+sleep 0.5
+ip link add here type veth peer name there
+ip link set there netns $OTHER
+ip addr add 10.77.0.1/24 dev here
+ip link set here up
+nsenter -t $OTHER -n ip link set lo up
+nsenter -t $OTHER -n ip addr add 10.77.0.2/24 dev there
+nsenter -t $OTHER -n ip link set there up
+START="$PYTHON -m ray.scripts.scripts start --block --num-cpus=1 --object-store-memory=100000000"
+$START --head --node-ip-address=10.77.0.1 --port=6399 --include-dashboard=false --temp-dir=$FOLDER > head.log 2>&1 &
+HEAD=$!
+for i in $(seq 90); do grep -q "runtime started" head.log && break; sleep 1; done
+nsenter -t $OTHER -n $START --node-ip-address=10.77.0.2 --address=10.77.0.1:6399 > node.log 2>&1 & NODE=$!
+for i in $(seq 90); do grep -q "runtime started" node.log && break; sleep 1; done
+$PYTHON learner.py || echo failed
+kill -TERM $NODE $HEAD
+sleep 3
+kill -KILL $NODE $HEAD $OTHER 2> kill.log || true
+"""
+LEARNER = """
+import json, subprocess, sys, time
+import ray_worlds
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.train import train
+
+class Cut(Callback):
+    when = 0.0
+    def on_step(self, run, metrics):
+        if run.steps >= 128 and not self.when:
+            self.nodes = sorted(actor.node for actor in run.source._engine._actors)
+            subprocess.run(["ip", "link", "set", "here", "down"], check=True)
+            self.when = time.monotonic()
+
+cut, said = Cut(), ray_worlds.When()
+import logging
+logging.getLogger("rl_training").addHandler(said)
+config = ray_worlds.fateful("never", "kill", ray_address="10.77.0.1:6399", total_timesteps=512)
+result = train(config, run_dir="run", callbacks=[cut])
+lines = [(when - cut.when, words) for when, words in said.said if words.startswith("worker")]
+json.dump({"step": result["step"], "nodes": cut.nodes, "lines": lines}, open("result.json", "w"))
+"""
+
+
+def test_a_machine_that_is_cut_off_is_noticed_in_ten_seconds(tmp_path: Path) -> None:
+    if shutil.which("ip") is None or subprocess.run(["unshare", "-rnm", "true"], capture_output=True).returncode:
+        pytest.skip("this machine allows no network namespaces")
+    (tmp_path / "learner.py").write_text(LEARNER)
+    with tempfile.TemporaryDirectory(prefix="rlt-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        environment = os.environ | HEALTH | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "FOLDER": folder}
+        environment |= {"PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        done = subprocess.run(
+            ["unshare", "-rnm", "bash", "-c", TWO_MACHINES],
+            env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=280,
+        )  # fmt: skip
+    assert (tmp_path / "result.json").exists(), done.stdout + done.stderr
+    found = json.loads((tmp_path / "result.json").read_text())
+    assert found["nodes"] == ["10.77.0.1", "10.77.0.2"]
+    assert found["step"] == 512
+    (noticed, how), (_, then) = found["lines"]
+    assert noticed < 10.0
+    assert "its node 10.77.0.2 died" in how or "cannot be reached on 10.77.0.2" in how
+    assert "1 of 2 workers go on" in then
