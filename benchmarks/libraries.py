@@ -34,7 +34,9 @@ PEERS = {
     "mctx": Peer("mctx", "mctx"),
     "sheeprl": Peer("sheeprl", "sheeprl", "pip install -r benchmarks/requirements-sheeprl.txt"),
     "sheeprl_2023": Peer("sheeprl", "sheeprl", "pip install -r benchmarks/requirements-sheeprl.txt"),
-    "sample_factory": Peer("sample_factory", "sample-factory", "see benchmarks/requirements-sample-factory.txt"),
+    "sample_factory": Peer(
+        "sample_factory", "sample-factory", "pip install --no-deps -r benchmarks/requirements-sample-factory.txt"
+    ),
     "autograd": Peer("torch", "torch"),  # ours too, with gradients by autograd in place of an engine
 }
 

@@ -204,6 +204,25 @@ WORKS = {
         atari(num_envs=8, n_steps=128, n_epochs=4, batch_size=256, ent_coef=0.01, learning_rate=2.5e-4),
         needs={"ale_py": "pip install 'rl-training[atari]'", "cv2": "pip install opencv-python-headless"},
     ),
+    "dqn_pong": Work(
+        "DQN on ALE/Pong-v5: an update of 32 stacks of 4 frames after every 4 steps, the convolutions of DQN",
+        200,
+        {
+            OURS: partial(
+                ours,
+                algo="dqn",
+                env_id="ALE/Pong-v5",
+                num_envs=1,
+                frame_stack=4,
+                buffer_size=5_000,
+                learning_starts=100,
+                batch_size=32,
+                train_every=4,
+                updates_per_step=0.25,
+            )
+        },
+        needs={"ale_py": "pip install 'rl-training[atari]'"},
+    ),
     "dqn_cartpole": Work(
         "DQN on CartPole-v1: an update of 64 rows after every 4 steps, 64-64 relu",
         8_000,

@@ -18,14 +18,17 @@ from benchmark_helpers import BENCHMARKS, libraries, trainers, works
 from rl_training.runtime.train import Run
 
 ON_POLICY = {"ppo_cartpole", "a2c_cartpole", "trpo_cartpole", "recurrent_ppo_cartpole", "ppo_halfcheetah"}
-# On images; its peer has a network and environments of its own.
-ATARI = {"ppo_pong"}
+# Its peer is installed in an environment of its own.
+ACTOR_LEARNER = {"impala_cartpole"}
+# On images; a peer has a network and environments of its own.
+ATARI = {"ppo_pong", "dqn_pong"}
 # Searches, and what learns from them: test_benchmark_planning.py
 PLANNING = {"gumbel_search", "gumbel_search_large", "puct_search", "muzero_update", "gumbel_cartpole"}
 OFFLINE = {name for name, work in works.WORKS.items() if "plain" in work.sides}
 # test_benchmark_dreamers.py
 DREAMER = {name for name in works.WORKS if name.startswith("dreamer_")}
-OFF_POLICY = [name for name in works.WORKS if name not in ON_POLICY | ATARI | PLANNING | OFFLINE | DREAMER]
+OTHERS = ON_POLICY | ACTOR_LEARNER | ATARI | PLANNING | OFFLINE | DREAMER
+OFF_POLICY = [name for name in works.WORKS if name not in OTHERS]
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,7 @@ OFF_POLICY = [name for name in works.WORKS if name not in ON_POLICY | ATARI | PL
     [
         ("ppo_cartpole", 1024, True),
         ("a2c_cartpole", 40, True),
+        ("impala_cartpole", 256, True),
         ("trpo_cartpole", 1024, True),
         ("ppo_halfcheetah", 2048, False),
     ],

@@ -300,7 +300,7 @@ def pinned(file: str) -> set[str]:
 
 
 def test_requirements_name_every_peer() -> None:
-    alone = {package for _, package, install in libraries.PEERS.values() if "--no-deps" in install}
+    alone = {package for _, package, install in libraries.PEERS.values() if "requirements-no-deps" in install}
     assert pinned("requirements-no-deps.txt") == alone == {"d3rlpy", "imitation"}
     for _, package, install in libraries.PEERS.values():
         file = BENCHMARKS.parent / install.split()[-1]
