@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,12 +51,6 @@ def own() -> Iterator[Any]:
     joined = join(None, workers=2, store=0)
     yield joined
     joined.leave()
-
-
-def processes_of(cluster: Any) -> list[Any]:
-    import psutil
-
-    return list(psutil.Process().children(recursive=True))
 
 
 # Without a cluster.
@@ -205,17 +200,17 @@ def test_functions_of_the_main_module_are_sent_along() -> None:
 
 
 @needs_ray
-def test_nobody_else_can_reach_a_cluster_of_its_own(own: Any) -> None:
+@pytest.mark.usefixtures("own")
+def test_nobody_else_can_reach_a_cluster_of_its_own() -> None:
     import psutil
 
-    names = {process.name() for process in processes_of(own)}
+    names, listening = set(), []
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):  # a worker of an earlier test has just ended
+            names.add(process.name())
+            sockets = process.net_connections("inet")
+            listening += [socket.laddr.ip for socket in sockets if socket.status == psutil.CONN_LISTEN]
     assert {"raylet", "gcs_server"} <= names
-    listening = [
-        connection.laddr.ip
-        for process in [psutil.Process(), *processes_of(own)]
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    ]
     assert len(listening) >= 4
     assert set(listening) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
