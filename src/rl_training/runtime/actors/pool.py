@@ -312,8 +312,9 @@ class Pool:
         for name, k in names.items():
             if name in state:
                 self._call(k, "load_state_dict", state[name])
-            else:  # it was lost
-                self._call(k, "start")
+            else:  # it was lost; its successor has streams of its own
+                self._lives[k] += 1
+                self._engine.replace(k, self._lives[k])
         self._note_lost()
 
     def _note_lost(self) -> None:

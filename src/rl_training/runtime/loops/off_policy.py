@@ -57,12 +57,12 @@ class OffPolicyLoop:
         algorithm, source, memory = self.algorithm, self.source, self.memory
         before = steps = source.steps
         refresh(steps)
-        lost = source.take_lost()
-        if lost is not None:
-            memory.cut(lost)
         gathered = Steps()
         while steps - before < self.config.train_every:
             source.gather(1, gathered, randomly=steps < self._random_steps)
+            lost = source.take_lost()  # by a resume, or with a worker just now: this step follows from none before
+            if lost is not None:
+                memory.cut(lost)
             memory.add(gathered[-1])
             steps = source.steps
         algorithm.observe(gathered)
