@@ -125,7 +125,7 @@ def test_two_at_a_time_equal_one_after_the_other_though_a_process_is_killed(
         )
     outcome = failed.value.outcome
     assert str(failed.value) == (
-        f"seed 102: its process was ended by signal 9\nThe runs are in {outcome.folder}; done: 101, 103; "
+        f"seed 102: its process was ended by signal 9; the runs are in {outcome.folder}; done: 101, 103; "
         f"continue with: rl-training resume {outcome.folder}"
     )
     said = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
@@ -285,7 +285,7 @@ def test_a_failure_lets_those_under_way_end_and_begins_no_other(
     scripted(monkeypatch, executor, **words)
     # Without any run in the folder it would be taken for a mistake in the config.
     monkeypatch.setattr("rl_training.runtime.seeds._runs_in", lambda folder: [folder])
-    with pytest.raises(SeedsFailed, match=r"(?s)^seed 2: training diverged\nThe runs are in .*; done: 1$") as failed:
+    with pytest.raises(SeedsFailed, match=r"(?s)^seed 2: training diverged; the runs are in .*; done: 1$") as failed:
         train_seeds(tiny(tmp_path), [1, 2, 3], executor=executor)
     assert failed.value.outcome.missing == (2, 3)
     assert "seed 2: training diverged; the other runs go on" in caplog.text

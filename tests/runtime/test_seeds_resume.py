@@ -230,7 +230,7 @@ def test_a_damaged_run_of_a_set_is_one_line_and_changes_nothing(copied: Path, co
     assert said.code == 2
     assert len(said.err.splitlines()) == 1
     assert "error: seed 103: 'seeds/" in said.err
-    assert said.err.endswith("; the runs are in seeds; done before it: 101, 102\n")
+    assert said.err.endswith("; the runs are in seeds; done: 101, 102\n")
     after = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file() and path.name != ".lock"}
     assert after == files
 

@@ -311,10 +311,11 @@ def _failed(outcome: SeedsResult, problems: Mapping[int, BaseException]) -> Base
         if not isinstance(problem, UserError) or not (isinstance(problem, Lost) or _runs_in(outcome.folder)):
             return problem
     lines = [f"seed {seed}: {problem}" for seed, problem in problems.items()]
+    joint = "; the" if len(lines) == 1 and "\n" not in lines[0] else "\nThe"
     done = f"; done: {', '.join(map(str, outcome.runs))}" if outcome.runs else ""
     only_lost = all(isinstance(problem, Lost) for problem in problems.values())
     advice = f"; continue with: rl-training resume {outcome.folder}" if only_lost and _runs_in(outcome.folder) else ""
-    return SeedsFailed("\n".join([*lines, f"The runs are in {outcome.folder}{done}{advice}"]), outcome)
+    return SeedsFailed("\n".join(lines) + f"{joint} runs are in {outcome.folder}{done}{advice}", outcome)
 
 
 def _seed_of(run_dir: Path) -> int:

@@ -31,6 +31,8 @@ except ImportError:  # Windows has no fcntl; there is no lock then
 
 LOCK_FILE = ".lock"
 _LONGEST_NOTE = 4096
+# Seconds in which a process that was killed lets go of its files: all of its threads must have ended.
+_LAST_BREATH = 5.0
 
 
 class Locked(UserError):
@@ -63,6 +65,10 @@ class Lock:
         if _key(os.stat(self.folder / LOCK_FILE)) != self.key:
             raise FileNotFoundError(f"{LOCK_FILE} was replaced by another process")
         locked, holder = self._lock(), self._note()
+        deadline = time.monotonic() + _LAST_BREATH
+        while not locked and _is_dying(holder) and time.monotonic() < deadline:
+            time.sleep(0.01)
+            locked = self._lock()
         if not locked or _lives(holder):
             raise Locked(f"{str(self.folder)!r}: is being trained by {_words(holder)}; wait for it, or end it")
         if holder:
@@ -146,6 +152,11 @@ def _lives(note: dict[str, Any]) -> bool:
     if type(pid) is not int or pid == os.getpid() or note.get("host") != platform.node():
         return False
     return born is not None and born == _born(pid)
+
+
+def _is_dying(note: dict[str, Any]) -> bool:
+    """Whether a note is of a process of this machine that is dead, though it may still hold its lock."""
+    return note.get("born") is not None and note.get("host") == platform.node() and not _lives(note)
 
 
 def _born(pid: int) -> str | None:
