@@ -10,6 +10,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from ray_worlds import Touch, Uneven, When, alive, fateful, settings
+from pool_worlds import Uneven
+from ray_worlds import Touch, When, alive, fateful, settings
 from rl_training.experiment.config import load_config
 from rl_training.experiment.notes import recall, remember
 from rl_training.experiment.trust import Gate, code_in
@@ -172,7 +174,7 @@ def test_an_error_in_an_environment_is_one_line_and_its_traceback_is_kept(tmp_pa
     assert second.startswith("The last good checkpoint is ")
     trace = (tmp_path / "run" / "error.log").read_text()
     assert "Traceback" in trace
-    assert "ray_worlds.py" in trace
+    assert "pool_worlds.py" in trace
 
 
 @needs_ray
@@ -257,11 +259,13 @@ def test_nothing_is_left_and_nothing_is_shown(tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     words = json.dumps(settings(env_id="CartPole-v1", output_dir=str(tmp_path / "runs")))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(
-        [sys.executable, str(script), words],
-        env=environment, capture_output=True, text=True, timeout=200, cwd=tmp_path,
-    )  # fmt: skip
+    # A short folder of its own: tests beside this one have clusters too, and the names of sockets are limited.
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": folder}
+        done = subprocess.run(
+            [sys.executable, str(script), words],
+            env=environment, capture_output=True, text=True, timeout=200, cwd=tmp_path,
+        )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     pids = json.loads(done.stdout)

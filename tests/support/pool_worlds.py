@@ -49,21 +49,35 @@ class Uneven(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class Fateful(gym.Wrapper[Any, Any, Any, Any]):
-    """CartPole. Once, when the file `at` appears, the process that sees it meets its fate."""
+    """CartPole. Once, when the file `at` appears, the process that sees it meets its fate. A step takes `seconds`."""
 
-    def __init__(self, at: str, fate: str) -> None:
+    def __init__(self, at: str, fate: str, seconds: float = 0.0) -> None:
         super().__init__(gym.make("CartPole-v1"))
-        self._at, self._fate = Path(at), fate
+        self._at, self._fate, self._seconds = Path(at), fate, seconds
 
     def step(self, action: Any) -> Any:
+        time.sleep(self._seconds)
         if self._at.exists():
             try:
-                self._at.unlink()
+                self._at.rename(f"{self._at}.seen")
             except FileNotFoundError:  # another process was first
                 return super().step(action)
             if self._fate == "raise":
                 raise ValueError("the pole\nbroke")
             os.kill(os.getpid(), {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP}[self._fate])
+        return super().step(action)
+
+
+class Marked(gym.Wrapper[Any, Any, Any, Any]):
+    """CartPole, slowly. Every process that has one leaves its number in a folder."""
+
+    def __init__(self, folder: str, seconds: float = 0.001) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        Path(folder, str(os.getpid())).touch()
+        self._seconds = seconds
+
+    def step(self, action: Any) -> Any:
+        time.sleep(self._seconds)
         return super().step(action)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -35,38 +34,6 @@ services.get_node_ip_address = lambda address=None: "127.0.0.1"
 from ray.scripts.scripts import main
 main()
 """
-
-
-class Uneven(gym.Wrapper[Any, Any, Any, Any]):
-    """CartPole, truncated early, whose steps take a time that no seed decides."""
-
-    def __init__(self, longest: float = 0.002) -> None:
-        super().__init__(gym.make("CartPole-v1", max_episode_steps=12))
-        self._longest = longest
-
-    def step(self, action: Any) -> Any:
-        time.sleep(self._longest * os.urandom(1)[0] / 255)
-        return super().step(action)
-
-
-class Fateful(gym.Wrapper[Any, Any, Any, Any]):
-    """CartPole, slowly. Once, when the file `at` appears, the process that sees it meets its fate."""
-
-    def __init__(self, at: str, fate: str, seconds: float = 0.0) -> None:
-        super().__init__(gym.make("CartPole-v1"))
-        self._at, self._fate, self._seconds = Path(at), fate, seconds
-
-    def step(self, action: Any) -> Any:
-        time.sleep(self._seconds)
-        if self._at.exists():
-            try:
-                self._at.rename(f"{self._at}.seen")
-            except FileNotFoundError:  # another process was first
-                return super().step(action)
-            if self._fate == "raise":
-                raise ValueError("the pole\nbroke")
-            os.kill(os.getpid(), {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP}[self._fate])
-        return super().step(action)
 
 
 class Busy(gym.Wrapper[Any, Any, Any, Any]):
@@ -158,13 +125,13 @@ def cluster(token: str, cpus: int = 1) -> Iterator[Head]:
 
 
 def settings(**changes: Any) -> dict[str, Any]:
-    base = {"env_id": "ray_worlds:Uneven", "num_envs": 4, "num_workers": 2, "actors": "ray", "eval_episodes": 1}
+    base = {"env_id": "pool_worlds:Uneven", "num_envs": 4, "num_workers": 2, "actors": "ray", "eval_episodes": 1}
     return tiny(**{**base, "n_steps": 16, "total_timesteps": 256, **changes})
 
 
 def fateful(at: Path, fate: str, **changes: Any) -> dict[str, Any]:
     kwargs = {"at": str(at), "fate": fate, "seconds": 0.001}
-    return settings(**{"env_id": "ray_worlds:Fateful", "env_kwargs": kwargs, **changes})
+    return settings(**{"env_id": "pool_worlds:Fateful", "env_kwargs": kwargs, **changes})
 
 
 class Touch(Callback):

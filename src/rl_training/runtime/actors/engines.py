@@ -15,6 +15,8 @@ from rl_training.data.strips import Layout, Strip, StripWriter
 from rl_training.runtime.actors.worker import Report, Request, Worker, WorkerPlan
 from rl_training.types import Array, ArrayKind, UserError
 
+_CALLED = 60.0
+
 
 class Delivery(NamedTuple):
     """A rollout that a worker has gathered. Its strip is valid until it is given back to the engine."""
@@ -85,6 +87,16 @@ class Engine(Protocol):
 def worker_envs(plan: WorkerPlan) -> Array:
     """The numbers of a worker's environments among all of the run."""
     return np.arange(plan.number * plan.num_envs, (plan.number + 1) * plan.num_envs)
+
+
+def call_patience(deadline: float | None) -> float | None:
+    """Seconds in which a worker must start or answer a call. To restore environments may take longer than a rollout."""
+    return None if deadline is None else max(deadline, _CALLED)
+
+
+def silent(worker: int, seconds: float | None) -> Loss:
+    """A worker that did not answer a call."""
+    return Loss(worker, f"did not answer within {seconds:g} seconds")
 
 
 class Inline:

@@ -78,4 +78,4 @@ def _engine(config: Config, factory: EnvFactory | None, policy: Policy, plan: Po
         return RayWorkers(plans, layout, address=address, frames=frames, patience=plan.deadline, store=store)
     from rl_training.runtime.actors.processes import Processes
 
-    return Processes(plans, layout, weights, slots)
+    return Processes(plans, layout, weights, slots=slots, patience=plan.deadline)

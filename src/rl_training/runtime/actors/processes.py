@@ -26,7 +26,15 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from torch import Tensor
 
 from rl_training.data.strips import Layout, Strip, StripWriter
-from rl_training.runtime.actors.engines import Delivery, Loss, WorkerFailed, WorkerLost, worker_envs
+from rl_training.runtime.actors.engines import (
+    Delivery,
+    Loss,
+    WorkerFailed,
+    WorkerLost,
+    call_patience,
+    silent,
+    worker_envs,
+)
 from rl_training.runtime.actors.worker import Report, Request, Worker, WorkerPlan
 from rl_training.runtime.checkpoints.codec import decode, decode_tensors, encode
 from rl_training.runtime.libraries import Libraries
@@ -119,9 +127,15 @@ class Processes:
     """Every worker in a process of its own."""
 
     def __init__(
-        self, plans: Sequence[WorkerPlan], layout: Mapping[str, ArrayKind], weights: Mapping[str, Tensor], slots: int
+        self,
+        plans: Sequence[WorkerPlan],
+        layout: Mapping[str, ArrayKind],
+        weights: Mapping[str, Tensor],
+        *,
+        slots: int,
+        patience: float | None,
     ) -> None:
-        self._plans, self._layout, self._count = plans, layout, slots
+        self._plans, self._layout, self._count, self._patience = plans, layout, slots, call_patience(patience)
         arrays = {name: tensor.detach().cpu().numpy() for name, tensor in weights.items()}
         self._weights = {name: ArrayKind(array.shape, array.dtype.str) for name, array in arrays.items()}
         self._processes: list[_Process] = []
@@ -155,10 +169,12 @@ class Processes:
         strip = Strip.on(chosen.slots.rollout(slot), rows, ends, worker_envs(chosen.plan))
         return Delivery(chosen.plan.number, request, report, strip, slot)
 
-    def _answered(self, worker: int) -> Any:
+    def _answered(self, worker: int, seconds: float | None = None) -> Any:
         """The next answer of a worker; raises what it raised."""
         process = self._processes[worker]
         try:
+            if not process.pipe.poll(seconds):
+                raise WorkerLost(silent(worker, seconds))
             kind, value = process.pipe.recv()
         except (EOFError, OSError):
             raise WorkerLost(process.loss()) from None
@@ -178,16 +194,18 @@ class Processes:
         assert not process.unanswered
         with suppress(OSError):
             process.pipe.send((name, [_packed(argument) for argument in arguments]))
-        return _unpacked(self._answered(worker))
+        return _unpacked(self._answered(worker, self._patience))
 
     def replace(self, worker: int, life: int) -> None:
         old = self._processes[worker]
         old.end()
         new = _Process(replace(self._plans[worker], life=life), old.slots)
         self._processes[worker] = new
-        self._answered(worker)
-        self.call(worker, "start")
-        new.free, new.unanswered = old.free, old.unanswered
+        try:
+            self._answered(worker, self._patience)
+            self.call(worker, "start")
+        finally:  # whoever comes after this one owes the same
+            new.free, new.unanswered = old.free, old.unanswered
         for slot, request in new.unanswered:  # their weights are still in the slots
             new.announce(slot, request)
 

@@ -17,7 +17,15 @@ from torch import Tensor
 from rl_training import __version__
 from rl_training.data.frames import restacked
 from rl_training.data.strips import Strip
-from rl_training.runtime.actors.engines import Delivery, Loss, WorkerFailed, WorkerLost, worker_envs
+from rl_training.runtime.actors.engines import (
+    Delivery,
+    Loss,
+    WorkerFailed,
+    WorkerLost,
+    call_patience,
+    silent,
+    worker_envs,
+)
 from rl_training.runtime.actors.ray_cluster import Cluster, join
 from rl_training.runtime.actors.ray_worker import RemotePlan, Rollout
 from rl_training.runtime.actors.worker import Request, WorkerPlan
@@ -80,7 +88,8 @@ class RayWorkers:
         patience: float | None,
         store: int,
     ) -> None:
-        self._plans, self._layout, self._frames, self._patience = plans, layout, frames, patience
+        self._plans, self._layout, self._frames = plans, layout, frames
+        self._patience = call_patience(patience)
         self._cluster: Cluster = join(address, workers=len(plans), store=store)
         self._ray = self._cluster.ray
         own = address is None
@@ -170,7 +179,7 @@ class RayWorkers:
             if self._ray.wait([reference], timeout=_LOOK_UP)[0]:
                 break
             if end is not None and time.monotonic() >= end:
-                raise WorkerLost(Loss(number, f"did not answer within {seconds:g} seconds"))
+                raise WorkerLost(silent(number, seconds))
         try:
             kind, value, trace = self._ray.get(reference, timeout=_FETCHED_WITHIN)
         except self._ray.exceptions.RayTaskError as error:  # what it wanted to say could not be sent
@@ -213,8 +222,12 @@ class RayWorkers:
                 raise WorkerLost(self._lost_with_the_cluster(new))
             how = f"found no room in the Ray cluster within {PLACED_WITHIN:g} seconds"
             raise WorkerLost(Loss(worker, how, final=True))
-        self._answered(new, self._make(new, place))
-        self.call(worker, "start")
+        try:
+            self._answered(new, self._make(new, place), self._patience)
+            self.call(worker, "start")
+        except WorkerLost:  # whoever comes after this one owes the same
+            new.unanswered = old.unanswered
+            raise
         for request, weights, _ in old.unanswered:
             self._announce(new, request, weights)
 

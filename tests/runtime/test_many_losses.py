@@ -1,0 +1,136 @@
+"""Workers that are killed and frozen at random moments, again and again; and learners that are killed. Minutes long."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_training import train
+from rl_training.runtime.callbacks import Callback
+from rl_training.types import Metrics
+from run_helpers import latest, own_process, tiny, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+ENGINES = ("process", "ray")
+LAG = 4
+
+
+def needs(actors: str) -> None:
+    if actors == "ray":
+        pytest.importorskip("ray", reason="Ray is not installed: pip install 'rl-training[ray]'")
+
+
+def state_of(pid: int) -> str:
+    """What the kernel says of a process: R, S, T for a frozen one, Z for one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+def marked(folder: Path) -> list[int]:
+    """The workers that are at work: neither gone nor frozen, and not this process."""
+    pids = [int(file.name) for file in folder.iterdir()]
+    return [pid for pid in pids if pid != os.getpid() and state_of(pid) not in "TXZ"]
+
+
+class Strikes(Callback):
+    """Kills and freezes workers at random moments from a thread, and ends the run when all were replaced."""
+
+    def __init__(self, folder: Path, kills: int, freezes: int) -> None:
+        self.fates = [signal.SIGKILL] * kills + [signal.SIGSTOP] * freezes
+        random.Random(0).shuffle(self.fates)
+        self.struck = 0
+        self.lags: list[float] = []
+        self._folder, self._total = folder, len(self.fates)
+        self._thread = threading.Thread(target=self._strike, daemon=True)
+
+    def _strike(self) -> None:
+        moments = random.Random(1)
+        while self.fates:
+            time.sleep(moments.uniform(0.0, 4.0))
+            there = marked(self._folder)
+            if there:
+                os.kill(moments.choice(there), self.fates.pop())
+                self.struck += 1
+
+    def on_start(self, run: Any) -> None:
+        self._thread.start()
+
+    def on_step(self, run: Any, metrics: Metrics) -> None:
+        self.lags.append(metrics["lag"])
+        if run.source.restarts >= self._total:
+            run.request_stop("enough")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("actors", ENGINES)
+def test_a_run_survives_thirty_kills_and_ten_freezes(actors: str, tmp_path: Path) -> None:
+    needs(actors)
+    folder = tmp_path / "pids"
+    folder.mkdir()
+    strikes = Strikes(folder, kills=30, freezes=10)
+    config = tiny(
+        algo="impala",
+        env_id="pool_worlds:Marked",
+        env_kwargs={"folder": str(folder)},
+        num_envs=4,
+        num_workers=2,
+        actors=actors,
+        order="fixed",
+        lag=LAG,
+        rollout_deadline=2.0,
+        worker_restarts=100,
+        total_timesteps=10**7,
+        checkpoint_interval=2000,
+        eval_episodes=1,
+    )
+    result = train(config, run_dir=tmp_path / "run", callbacks=[strikes])
+    print(actors, result["step"], result["restarts"], len(strikes.lags))
+    assert result.stop_reason == "enough"
+    assert result["restarts"] == strikes.struck == 40
+    assert strikes.lags == [min(update, LAG) for update in range(len(strikes.lags))]
+    assert latest(tmp_path / "run").envs["pool"]["steps"] == result["step"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("actors", ENGINES)
+def test_no_worker_outlives_ten_learners(actors: str, tmp_path: Path) -> None:
+    needs(actors)
+    import psutil
+
+    moments, before = random.Random(2), set(os.listdir("/dev/shm"))
+    for number in range(10):
+        folder = tmp_path / f"pids-{number}"
+        folder.mkdir()
+        config = tiny(num_envs=4, num_workers=2, actors=actors, total_timesteps=10**7)
+        config |= {"env_id": "pool_worlds:Marked", "env_kwargs": {"folder": str(folder)}}
+        there = tmp_path / f"there-{number}"
+        job = {"config": config, "run_dir": str(tmp_path / f"run-{number}"), "slow_after": 0, "signal_file": str(there)}
+        with own_process(tmp_path / "job", **job) as process:
+            wait_for(there, process)
+            time.sleep(moments.uniform(0.0, 0.5))
+            family = psutil.Process(process.pid).children(recursive=True)
+            workers = [pid for pid in marked(folder) if pid != process.pid]
+            assert len(workers) >= 2
+            process.kill()
+            process.wait(timeout=60)
+            until(1.0, lambda workers=workers: all(state_of(pid) in "XZ" for pid in workers))
+            until(60.0, lambda family=family: all(state_of(one.pid) in "XZ" for one in family))
+    assert set(os.listdir("/dev/shm")) - before == set()
+
+
+def until(seconds: float, done: Any) -> None:
+    end = time.monotonic() + seconds
+    while not done() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert done()
