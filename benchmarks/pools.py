@@ -32,8 +32,11 @@ class Waiting(gym.Wrapper[Any, Any, Any, Any]):
         self._least, self._shape = mean * (shape - 1) / shape, shape
         self._times = random.Random()
 
+    def next_wait(self) -> float:
+        return min(0.2, self._least * self._times.paretovariate(self._shape))
+
     def step(self, action: Any) -> Any:
-        time.sleep(min(0.2, self._least * self._times.paretovariate(self._shape)))
+        time.sleep(self.next_wait())
         return super().step(action)
 
 

@@ -1,4 +1,4 @@
-"""The shim of compiled loops: code of other sources is not used."""
+"""The shim of compiled loops: code of other sources, or of other types, is not used."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from numba.core.caching import IndexDataCacheFile
 
 from rl_training.ops import kernels
 
@@ -67,3 +68,24 @@ def test_a_folder_that_cannot_be_written_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     kernels.forget_other_versions.__wrapped__(tmp_path / "file" / "below")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("name_apart", [True, pytest.param(False, marks=pytest.mark.xfail(strict=True))])
+def test_two_processes_that_compile_at_once_do_not_mix_their_code(tmp_path: Path, name_apart: bool) -> None:
+    """The one that is not named apart shows what numba does by itself: `second` loads the code of `first`."""
+    first, second = (IndexDataCacheFile(str(tmp_path), "kernel", "stamp") for _ in range(2))
+    if name_apart:
+        kernels._name_apart(first)
+        kernels._name_apart(second)
+    write = first._save_data
+
+    def write_late(name: str, data: object) -> None:
+        second._load_index = dict  # it looked before the first one had written anything
+        second.save("types of second", "code of second")
+        write(name, data)
+
+    first._save_data = write_late
+    first.save("types of first", "code of first")
+    reader = IndexDataCacheFile(str(tmp_path), "kernel", "stamp")
+    assert reader.load("types of second") == "code of second"
+    assert reader.load("types of first") in (None, "code of first"), "at worst it is compiled once more"

@@ -11,8 +11,7 @@ import pytest
 
 from rl_training import DQN, PPO, SAC, Agent, UserError, evaluate_checkpoint, train
 from rl_training.runtime.train import build
-from rl_training.testing import TinyEnv, tiny_config
-from rl_training.testing.contract import checkpoint_differences
+from rl_training.testing import TinyEnv, checkpoint_differences, tiny_config
 from run_helpers import Command, tiny
 
 SMALL: dict[str, Any] = {"num_envs": 2, "n_steps": 8, "hidden_sizes": [8], "batch_size": 8}

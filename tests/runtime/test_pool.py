@@ -289,12 +289,13 @@ def test_inline_and_processes_give_the_same_bits(changes: dict[str, Any], tmp_pa
     assert latest(tmp_path / "process").meta["resume"] == "exact"
 
 
-def test_a_run_resumes_on_the_other_engine(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("first", "then"), [("inline", "process"), ("process", "inline")])
+def test_a_run_resumes_on_the_other_engine(first: str, then: str, tmp_path: Path) -> None:
     config = LAGGING | {"algo": "pool_worlds:LAGGING_RECURRENT", "normalize_reward": False}
     train(config, run_dir=tmp_path / "whole")
     with pytest.raises(Pulled):
-        train(config, run_dir=tmp_path / "half", callbacks=[PullPlug(100)])
-    assert resume_training(tmp_path / "half", actors="process").stop_reason == "completed"
+        train(config | {"actors": first}, run_dir=tmp_path / "half", callbacks=[PullPlug(100)])
+    assert resume_training(tmp_path / "half", actors=then).stop_reason == "completed"
     assert len(latest(tmp_path / "whole").envs["pool"]["inbox"]) == 5
     assert run_differences(tmp_path / "whole", tmp_path / "half") == []
     assert latest(tmp_path / "half").meta["resume"] == "exact"

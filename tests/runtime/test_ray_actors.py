@@ -26,8 +26,9 @@ from rl_training.experiment.config import load_config
 from rl_training.experiment.notes import recall, remember
 from rl_training.experiment.trust import Gate, code_in
 from rl_training.runtime.train import build, train
+from rl_training.runtime.workflows import resume_training
 from rl_training.types import UserError
-from run_helpers import latest, run_differences, tiny
+from run_helpers import Pulled, PullPlug, latest, run_differences, tiny
 
 try:
     import ray
@@ -114,6 +115,20 @@ def test_in_fixed_order_the_bits_are_those_of_this_process(tmp_path: Path) -> No
     assert differences == []
     assert latest(tmp_path / "ray").meta["resume"] == "exact"
     assert latest(tmp_path / "ray").meta["step"] == 256
+
+
+@needs_ray
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(("first", "then"), [("ray", "inline"), ("inline", "ray")])
+def test_a_run_resumes_on_the_other_engine(first: str, then: str, tmp_path: Path) -> None:
+    config = settings(order="fixed", checkpoint_interval=64)
+    train(config | {"actors": "inline"}, run_dir=tmp_path / "whole")
+    with pytest.raises(Pulled):
+        train(config | {"actors": first}, run_dir=tmp_path / "half", callbacks=[PullPlug(100)])
+    assert resume_training(tmp_path / "half", actors=then).stop_reason == "completed"
+    left = [line for line in run_differences(tmp_path / "whole", tmp_path / "half") if "actors" not in line]
+    assert left == []
+    assert latest(tmp_path / "half").meta["resume"] == "exact"
 
 
 @needs_ray

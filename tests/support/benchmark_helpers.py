@@ -24,3 +24,4 @@ bits, bit_cases, bit_records = map(load, ("bits", "bit_cases", "bit_records"))
 kills, kill_cases, kill_chains, kill_findings, kill_runs = map(
     load, ("kills", "kill_cases", "kill_chains", "kill_findings", "kill_runs")
 )
+pools = load("pools")

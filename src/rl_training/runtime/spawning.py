@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 _PATIENCE = 5.0
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LOOK = 0.2  # seconds between two looks for a process, where the kernel does not tell when it ends
 
 
 class Leash(NamedTuple):
@@ -47,6 +50,22 @@ class Leash(NamedTuple):
             os._exit(1)
 
         threading.Thread(target=watch, daemon=True).start()
+
+
+def end_with(pid: int) -> None:
+    """End this process when another one of this machine has ended, which did not start it."""
+
+    def watch() -> None:
+        with suppress(OSError):  # it is gone
+            if hasattr(os, "pidfd_open"):
+                select.select([os.pidfd_open(pid)], [], [])
+            else:
+                while True:
+                    os.kill(pid, 0)
+                    time.sleep(_LOOK)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class Spawned:

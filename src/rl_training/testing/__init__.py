@@ -3,6 +3,7 @@
 `check_algorithm("ppo")`, or `check_algorithm("my_package:SPEC")`, runs every check of the contract.
 """
 
+from rl_training.testing.compare import checkpoint_differences, differences
 from rl_training.testing.contract import (
     CHECKS,
     check_algorithm,
@@ -12,8 +13,6 @@ from rl_training.testing.contract import (
     check_resumes,
     check_settings_are_live,
     check_trains,
-    checkpoint_differences,
-    differences,
     tiny_config,
 )
 from rl_training.testing.tiny import (

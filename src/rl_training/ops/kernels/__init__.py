@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -52,7 +53,18 @@ def _compiled(function: F, **options: Any) -> F:
     except RuntimeError:  # numba found no folder that it may write its cache to
         return numba.njit(error_model="numpy", **options)(function)  # type: ignore[no-any-return]
     forget_other_versions(Path(kernel.stats.cache_path))
+    _name_apart(kernel._cache._cache_file)
     return kernel  # type: ignore[no-any-return]
+
+
+def _name_apart(cache_file: Any) -> None:
+    """Give each compiled form a file name that no other process can choose.
+
+    Numba counts: 1, 2, 3. Two processes that compile one kernel for different types at the same time both choose the
+    same number, and from then on every process loads the code of one for the types of the other, and fails.
+    """
+    numbered = cache_file._data_name
+    cache_file._data_name = lambda number: f"{numbered(number).removesuffix('.nbc')}.{uuid.uuid4().hex[:12]}.nbc"
 
 
 @cache

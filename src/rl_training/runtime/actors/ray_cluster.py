@@ -22,6 +22,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from rl_training.runtime.actors.ray_cleanup import Cleanup
 from rl_training.runtime.extras import import_extra
 from rl_training.types import UserError
 
@@ -49,8 +50,8 @@ class Cluster:
     head: tuple[str, int]
     before: dict[str, str | None]  # what the environment had before
     level: int  # of Ray's logger, before
-    folder: str | None
     raylet: int | None = None  # a descriptor of Ray's process on this machine
+    cleanup: Cleanup | None = None  # of a cluster of its own
     users: int = 1
     _asked: float = field(default_factory=time.monotonic)
     _heard: float = field(default_factory=time.monotonic)
@@ -86,8 +87,8 @@ class Cluster:
             logging.getLogger("ray").setLevel(self.level)
             _restore(self.before)
             _renew_token(self.ray)
-            if self.folder is not None:
-                shutil.rmtree(self.folder, ignore_errors=True)
+            if self.cleanup is not None:
+                self.cleanup.leave()
 
 
 _joined: Cluster | None = None
@@ -147,7 +148,7 @@ def _own(ray: Any, workers: int, store: int) -> Cluster:
         if isinstance(error, Exception):
             raise UserError(f"actors='ray': Ray did not start ({_line(error)})") from error
         raise
-    return Cluster(ray, None, _head(ray), before, level, folder, _raylet(ray))
+    return Cluster(ray, None, _head(ray), before, level, _raylet(ray), Cleanup(folder))
 
 
 def _foreign(ray: Any, address: str) -> Cluster:
@@ -168,7 +169,7 @@ def _foreign(ray: Any, address: str) -> Cluster:
         if isinstance(error, Exception):
             raise UserError(f"ray_address={address!r}: {_why_refused(error)}") from error
         raise
-    return Cluster(ray, address, _head(ray), before, level, None, _raylet(ray))
+    return Cluster(ray, address, _head(ray), before, level, _raylet(ray))
 
 
 def _check_token(address: str) -> None:

@@ -5,6 +5,7 @@ Ray restarts no worker and repeats no call: a worker that came back by itself wo
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from rl_training.runtime.actors.engines import (
     worker_envs,
 )
 from rl_training.runtime.actors.ray_cluster import Cluster, join
-from rl_training.runtime.actors.ray_worker import RemotePlan, Rollout
+from rl_training.runtime.actors.ray_worker import Learner, RemotePlan, Rollout
 from rl_training.runtime.actors.worker import Request, WorkerPlan
 from rl_training.types import ArrayKind, UserError
 
@@ -50,13 +51,13 @@ def _holder() -> type[Any]:
 
             return str(ray.util.get_node_ip_address())
 
-        def make(self, pickled: bytes, path: Sequence[str]) -> Any:
+        def make(self, pickled: bytes, learner: Any) -> Any:
             try:
                 from rl_training.runtime.actors.ray_worker import RemoteWorker
             except ImportError as error:
                 return "mistake", f"cannot import {error.name or str(error)!r}; install rl_training there", ""
             self._worker = RemoteWorker()
-            return self._worker.answer("make", pickled, path)
+            return self._worker.answer("make", pickled, learner)
 
         def answer(self, name: str, *arguments: Any) -> Any:
             return self._worker.answer(name, *arguments)
@@ -97,7 +98,7 @@ class RayWorkers:
         self._class = self._ray.remote(
             num_cpus=0 if own else 1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )(_holder())
-        self._path = sys.path if own else []
+        self._learner = Learner(os.getpid(), sys.path) if own else None
         self._actors: list[_Actor] = []
         self._weights: tuple[int, Any] = (-1, None)  # the newest edition, and the reference to it
         self._full_since: float | None = None
@@ -127,7 +128,7 @@ class RayWorkers:
         with suppress(self._ray.exceptions.RayError):  # it is gone already, which its answer says
             actor.node = self._ray.get(place)
         plan = RemotePlan(actor.plan, self._layout, self._frames, __version__)
-        return actor.handle.make.remote(cloudpickle.dumps(plan), self._path)
+        return actor.handle.make.remote(cloudpickle.dumps(plan), self._learner)
 
     def send(self, worker: int, request: Request, weights: Mapping[str, Tensor]) -> None:
         if self._cluster.is_lost:

@@ -16,6 +16,7 @@ from rl_training.data.strips import Layout, StripWriter
 from rl_training.runtime.actors.worker import Report, Request, Worker, WorkerPlan
 from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.rng import seed_global_generators
+from rl_training.runtime.spawning import end_with
 from rl_training.types import Array, ArrayKind, UserError
 
 
@@ -37,6 +38,13 @@ class RemotePlan(NamedTuple):
     version: str  # of this package, where the learner is
 
 
+class Learner(NamedTuple):
+    """The learner's process, and where it finds modules. Ray takes seconds to end the workers of one that is gone."""
+
+    pid: int
+    path: Sequence[str]
+
+
 class RemoteWorker:
     """Makes a worker and lets it answer. Errors are sent back as values: not every one can be pickled."""
 
@@ -49,13 +57,15 @@ class RemoteWorker:
         except Exception as error:
             return "error", f"{type(error).__name__}: {error}", traceback.format_exc()
 
-    def make(self, pickled: bytes, path: Sequence[str]) -> None:
-        """Make the worker of a plan; `path` is where the learner finds modules, if it is on the same machine."""
+    def make(self, pickled: bytes, learner: Learner | None) -> None:
+        """Make the worker of a plan, for a learner on the same machine if one is given."""
         from ray import cloudpickle
 
         from rl_training import __version__
 
-        sys.path += [folder for folder in path if folder not in sys.path]
+        if learner is not None:
+            end_with(learner.pid)
+            sys.path += [folder for folder in learner.path if folder not in sys.path]
         try:
             plan: RemotePlan = cloudpickle.loads(pickled)
         except ImportError as error:
