@@ -17,7 +17,18 @@ from damage import PLAIN
 from fuzzing import Door, Fuzzer, Probe, Target, said_by
 from offline_data import write_file
 from replay_feed import Feed, info_of
-from rl_training import BC, PPO, SAC, UserError, evaluate_checkpoint, resume_seeds, resume_training, train, train_seeds
+from rl_training import (
+    BC,
+    PPO,
+    SAC,
+    UserError,
+    evaluate_checkpoint,
+    from_sb3,
+    resume_seeds,
+    resume_training,
+    train,
+    train_seeds,
+)
 from rl_training.data import checked_files
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.data.datasets.files import read_dataset, save_npz, to_arrays
@@ -28,6 +39,7 @@ from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.datasets import Behaviour, collect
 from rl_training.runtime.train import WALL_CLOCK
 from run_helpers import Pulled, PullPlug, latest, metadata, tiny
+from sb3_files import write_model, write_statistics
 
 DATA = "data.hdf5"
 ENDED, BEGUN = "step_72/", "step_48/"
@@ -254,7 +266,23 @@ def replay(root: Path) -> Target:
     return dataset_target("replay", root, "data", "checked")
 
 
-TARGETS = (sac, ppo, bc, seeds, npz, hdf5, minari, replay)
+def sb3(root: Path) -> Target:
+    """A model of Stable-Baselines3, whose parts have checksums, and a pickle of VecNormalize, which has none."""
+    write_model(root / "model.zip")
+    write_statistics(root / "vecnormalize.pkl")
+
+    def taken(folder: Path) -> Any:
+        agent = from_sb3(folder / "model.zip", "CartPole-v1", vec_normalize=folder / "vecnormalize.pkl", num_envs=1)
+        try:
+            return agent._run.algorithm.policy.policy_state()
+        finally:
+            agent.close()
+
+    door = Door("from_sb3", taken, lambda file: "equal" if file == "model.zip" else "open")
+    return Target("sb3", root, [door], ["model.zip"])
+
+
+TARGETS = (sac, ppo, bc, seeds, npz, hdf5, minari, replay, sb3)
 
 
 @pytest.fixture(scope="module")

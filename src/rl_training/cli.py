@@ -16,6 +16,7 @@ from rl_training.cli_dataset import dataset
 from rl_training.cli_options import parallel_options, trust_option
 from rl_training.cli_plot import plot
 from rl_training.cli_seeds import doing_seeds, refuse_for_one_run, report_seeds
+from rl_training.cli_zoo import import_zoo
 from rl_training.types import UserError
 
 if TYPE_CHECKING:
@@ -290,6 +291,7 @@ def doctor(ctx: click.Context, env_id: str | None, env_kwargs: tuple[str, ...], 
 cli.add_command(check)
 cli.add_command(dataset)
 cli.add_command(plot)
+cli.add_command(import_zoo)
 
 
 def _ask(question: str) -> str | None:

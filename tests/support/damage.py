@@ -18,6 +18,7 @@ from torch import Tensor
 from forgery import reseal
 from rl_training.data.checked_files import Entry, entry_of, seal
 from rl_training.runtime.checkpoints.codec import decode_tensors, encode_tensors
+from sb3_files import changed_data, changed_program
 
 Damage = Callable[[Path, Path, Generator], None]  # of a file in a folder
 
@@ -303,6 +304,12 @@ def forgeries(file: str) -> Mapping[str, Damage]:
         return {change.__name__: _of_archive(change) for change in ARRAYS}
     if name.endswith(".hdf5"):
         return {change.__name__: _of_hdf5(change) for change in ARRAYS}
+    if name.endswith(".zip"):  # a model of Stable-Baselines3
+        programs = (one_bit, several_bits, truncated, repeated, zeroed, noise, emptied)
+        return {
+            **{f"data_{change.__name__}": changed_data(change) for change in TREES},
+            **{f"program_{change.__name__}": changed_program(change) for change in programs},
+        }
     return {}
 
 
