@@ -27,7 +27,7 @@ class SharedTorso(nn.Module):
 
     def __init__(self, info: SpaceInfo, model: ModelConfig) -> None:
         super().__init__()
-        width = model.hidden_sizes[0]
+        width = model.sizes_of("policy")[0]
         self.torso = nn.Sequential(
             nn.Flatten(), nn.Linear(math.prod(info.input_shape), width), nn.LayerNorm(width), nn.SiLU()
         )

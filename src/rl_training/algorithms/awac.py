@@ -131,7 +131,7 @@ class AWAC(OffPolicyAlgorithm):
         log_prob = self.actor.backward(outputs, self.regression, mini.action, weight)
         self.actor.learner.descend(cfg.learning_rate)
         self.policy.confine()
-        self.critics.learner.descend(cfg.learning_rate)
+        self.critics.descend(cfg.learning_rate)
         self.critics.follower.follow(cfg.tau)
         _, _, metrics = awac_loss(
             *(torch.from_numpy(array) for array in (values, target, policy_values, log_prob)), **settings

@@ -8,8 +8,18 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from rl_training.algorithms.layers import (
+    ACTIVATION_HELP,
+    ENCODER,
+    Activation,
+    LayerSizes,
+    NetworkNames,
+    checked,
+    completed,
+    renamed,
+)
 from rl_training.types import Act, Array, Capabilities, Carry, Metrics, Records, SpaceInfo, Streams
 
 if TYPE_CHECKING:
@@ -27,6 +37,8 @@ class ConfigPart(BaseModel):
     # The settings that decide how much RAM is needed. A part says how much that is at least (`least_bytes`,
     # `least_weights`); `runtime/memory.py` adds it up before anything is made.
     sizes: ClassVar[tuple[str, ...]] = ()
+    # Settings that others have and this one cannot have, and why.
+    absent: ClassVar[Mapping[str, str]] = {}
 
 
 def setting(
@@ -79,6 +91,11 @@ class NetworkConfig(ConfigPart):
 
     model: str = model_setting(probe="rl_training.testing:LinearActorCritic")
 
+    @classmethod
+    def on_top(cls, given: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
+        """Given settings, completed where they change a part of a value below them."""
+        return dict(given)
+
     def least_weights(self, info: SpaceInfo) -> int:
         """At least how many weights the networks have; 0 if that is not known."""
         return 0
@@ -96,16 +113,41 @@ def dense_weights(widths: Sequence[int]) -> int:
 class ModelConfig(NetworkConfig):
     """The default network of MLPs, or a custom one."""
 
-    hidden_sizes: tuple[PositiveInt, ...] = setting((64, 64), "Widths of the hidden layers.", probe=(8,))
-    activation: Literal["tanh", "relu", "silu", "elu"] = setting("tanh", "Activation of hidden layers.", probe="relu")
+    hidden_sizes: LayerSizes = setting((64, 64), "Widths of the hidden layers.", probe=(8,))
+    activation: Activation = setting("tanh", ACTIVATION_HELP, probe="relu")
 
     sizes: ClassVar[tuple[str, ...]] = ("hidden_sizes",)
+    # The networks that can have widths of their own.
+    networks: ClassVar[NetworkNames] = {}
+
+    @field_validator("hidden_sizes", mode="before")
+    @classmethod
+    def _all_networks(cls, value: Any) -> Any:
+        return checked(cls.networks, value, cls.model_fields["hidden_sizes"].default)
+
+    @classmethod
+    def on_top(cls, given: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
+        """A network that is not named keeps the widths that it has below."""
+        sizes = given.get("hidden_sizes")
+        if not isinstance(sizes, Mapping):
+            return dict(given)
+        found = below.get("hidden_sizes", cls.model_fields["hidden_sizes"].default)
+        return {**given, "hidden_sizes": completed(cls.networks, renamed(cls.networks, sizes), found)}
+
+    def sizes_of(self, network: str) -> tuple[int, ...]:
+        """The widths of the hidden layers of a network."""
+        if isinstance(self.hidden_sizes, Mapping):
+            return self.hidden_sizes.get(network, ())
+        return () if network == ENCODER else self.hidden_sizes
 
     def least_weights(self, info: SpaceInfo) -> int:
-        return dense_weights(self.hidden_sizes) if self.model == "auto" else 0
+        return sum(map(dense_weights, self._all_sizes())) if self.model == "auto" else 0
 
     def row_numbers(self, info: SpaceInfo) -> int:
-        return sum(self.hidden_sizes) if self.model == "auto" else 0
+        return max(map(sum, self._all_sizes())) if self.model == "auto" else 0
+
+    def _all_sizes(self) -> list[tuple[int, ...]]:
+        return [*self.hidden_sizes.values()] if isinstance(self.hidden_sizes, Mapping) else [self.hidden_sizes]
 
 
 class EncodedModelConfig(ModelConfig):

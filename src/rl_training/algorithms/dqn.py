@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from pydantic import PositiveInt
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
+from rl_training.algorithms.layers import LayerSizes
 from rl_training.algorithms.off_policy import (
     Minibatch,
     OffPolicyAlgorithm,
@@ -32,7 +32,7 @@ class DQNModelConfig(OffPolicyModelConfig):
     """A network that returns the value of every action."""
 
     model: str = model_setting(probe="rl_training.testing:LinearQNetwork")
-    hidden_sizes: tuple[PositiveInt, ...] = setting((64, 64), "Widths of the hidden layers.", probe=(8,))
+    hidden_sizes: LayerSizes = setting((64, 64), "Widths of the hidden layers.", probe=(8,))
     dueling: bool = setting(False, "Estimate the state's value and the actions' advantages separately.")
 
 

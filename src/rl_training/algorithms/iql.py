@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
+from rl_training.algorithms.layers import ACTOR_CRITICS_VALUE, LayerSizes, NetworkNames, widths_help
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
 from rl_training.algorithms.offline import WeightedLoopConfig
 from rl_training.algorithms.parts.engine import FORMS
@@ -26,11 +27,14 @@ class IQLModelConfig(EnsembleModelConfig):
     """An actor, critics and a network for the values of states."""
 
     model: str = model_setting(probe="rl_training.testing:LinearImplicitModel")
+    hidden_sizes: LayerSizes = setting((256, 256), widths_help(ACTOR_CRITICS_VALUE), probe=(8,))
     policy_head: Literal["gaussian", "deterministic"] = setting(
         "gaussian",
         "Gaussian, trained by likelihood; or deterministic, trained by squared error.",
         probe="deterministic",
     )
+
+    networks: ClassVar[NetworkNames] = ACTOR_CRITICS_VALUE
 
 
 class IQLConfig(OffPolicyConfig):

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
-from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import (
@@ -24,6 +23,7 @@ from rl_training.algorithms.base import (
     PolicyContext,
     setting,
 )
+from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes
 from rl_training.algorithms.parts.observer import Observer, under
 from rl_training.data.batches import Between, Transitions
 from rl_training.data.memory import Memory
@@ -60,8 +60,10 @@ class OffPolicyLoopConfig(CollectingLoopConfig):
 class OffPolicyModelConfig(EncodedModelConfig):
     """The networks of the off-policy algorithms: wider, with another activation."""
 
-    hidden_sizes: tuple[PositiveInt, ...] = setting((256, 256), "Widths of the hidden layers.", probe=(8,))
-    activation: Literal["tanh", "relu", "silu", "elu"] = setting("relu", "Activation of hidden layers.", probe="tanh")
+    hidden_sizes: LayerSizes = setting((256, 256), "Widths of the hidden layers.", probe=(8,))
+    activation: Activation = setting("relu", ACTIVATION_HELP, probe="tanh")
+
+    absent: ClassVar[Mapping[str, str]] = {"share_encoder": "there is one network, which has one encoder"}
 
 
 class MinibatchConfig(AlgorithmConfig):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
-from pydantic import PositiveInt
+from collections.abc import Mapping
+from typing import ClassVar
 
 from rl_training.algorithms.base import LoopConfig, ModelConfig, NetworkConfig, dense_weights, model_setting, setting
+from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes, NetworkNames, widths_help
 from rl_training.algorithms.off_policy import MinibatchConfig, OffPolicyLoopConfig
 from rl_training.types import SpaceInfo
 
@@ -22,14 +22,16 @@ class PlanningLoopConfig(OffPolicyLoopConfig):
     )
 
 
+# The prediction is that of policy and value, which have layers of their own for images only.
+_NETWORKS: NetworkNames = {"representation": (), "dynamics": (), "prediction": ()}
+
+
 class PlanningModelConfig(ModelConfig):
     """Representation, dynamics and prediction: MLPs on a latent vector, or residual convolutions for images."""
 
     model: str = model_setting(probe="rl_training.testing:LinearMuZero")
-    hidden_sizes: tuple[PositiveInt, ...] = setting(
-        (64,), "Widths of the hidden layers of representation, dynamics and prediction.", probe=(8,)
-    )
-    activation: Literal["tanh", "relu", "silu", "elu"] = setting("relu", "Activation of hidden layers.", probe="tanh")
+    hidden_sizes: LayerSizes = setting((64,), widths_help(_NETWORKS), probe=(8,))
+    activation: Activation = setting("relu", ACTIVATION_HELP, probe="tanh")
     latent_size: int = setting(64, "Size of the latent state of MLPs.", ge=1, probe=5)
     channels: int = setting(
         32, "Channels of the residual convolutions on images.", ge=1, live_when={"observations": "image"}, probe=8
@@ -52,6 +54,10 @@ class PlanningModelConfig(ModelConfig):
         "value_bins",
         "reward_bins",
     )
+    networks: ClassVar[NetworkNames] = _NETWORKS
+    absent: ClassVar[Mapping[str, str]] = {
+        "share_encoder": "policy and value are read off one latent state, so they share all that makes it"
+    }
 
     def least_weights(self, info: SpaceInfo) -> int:
         if self.model != "auto":
@@ -60,8 +66,9 @@ class PlanningModelConfig(ModelConfig):
         if info.obs_kind == "image":
             return points + 9 * self.channels**2 * (1 + 2 * self.blocks)
         # Transition and prediction read latents; representation and transition make them.
-        reading, making = (self.latent_size, *self.hidden_sizes), (*self.hidden_sizes, self.latent_size)
-        return points + 2 * dense_weights(reading) + dense_weights(making)
+        reading = [(self.latent_size, *self.sizes_of(network)) for network in ("dynamics", "prediction")]
+        making = (*self.sizes_of("representation"), self.latent_size)
+        return points + sum(map(dense_weights, reading)) + dense_weights(making)
 
     def row_numbers(self, info: SpaceInfo) -> int:
         if self.model != "auto":

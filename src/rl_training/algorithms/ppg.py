@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Protocol
 
@@ -33,7 +32,6 @@ from rl_training.data.chunks import Part
 from rl_training.data.phases import PhaseMemory
 from rl_training.data.rollout import Rollout
 from rl_training.models.actor_critic_engine import ActorCriticEngine, CompiledActing, within_reach
-from rl_training.models.encoders import encoder_for
 from rl_training.models.flat import FlatAdam, FlatParameters
 from rl_training.models.mlp_actor_critic import MLPActorCritic
 from rl_training.models.phasic import AuxiliaryEngine, PhasicActorCritic
@@ -46,6 +44,12 @@ class PPGModelConfig(ActorCriticModelConfig):
     """Separate policy and value networks, and an auxiliary value head on the policy."""
 
     model: str = model_setting(probe="rl_training.testing:LinearPhasicActorCritic")
+    share_encoder: bool = setting(
+        False,
+        "One encoder (of images, Dict observations, or hidden_sizes.encoder) for policy and value; the value trains it "
+        "in auxiliary phases only.",
+        live_when={"observations": "image"},
+    )
 
 
 class PPGConfig(PPOConfig):
@@ -78,11 +82,8 @@ class PPGPolicy(ActorCriticPolicy):
 
     def make_network(self, info: SpaceInfo, model: Any) -> nn.Module:
         """MLPs, each behind its own encoder for images and Dict observations."""
-        policy, value = (
-            encoder_for(info, orthogonal=model.ortho_init, image_encoder=model.image_encoder) for _ in range(2)
-        )
-        pair = None if policy is None or value is None else (policy, value)
-        inputs = math.prod(info.input_shape) if policy is None else policy.features
+        policy, value, inputs = model.encoders(info)
+        pair = None if policy is None else (policy, value)
         mlps = MLPActorCritic(inputs, info.action_size, model.shape(info), continuous=info.continuous)
         return PhasicActorCritic(mlps, pair, orthogonal=model.ortho_init)
 

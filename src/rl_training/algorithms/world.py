@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from rl_training.algorithms.base import LoopConfig, NetworkConfig, model_setting, setting
@@ -55,6 +56,11 @@ class WorldModelConfig(NetworkConfig):
     bins: int = setting(255, "Points of a symexp distribution.", ge=2, probe=31)
 
     sizes: ClassVar[tuple[str, ...]] = ("deter", "stoch", "classes", "hidden", "units", "bins")
+    absent: ClassVar[Mapping[str, str]] = {
+        "hidden_sizes": "its layers are those of the paper; size, units and hidden say how wide they are",
+        "activation": "its layers are normalised ones with silu, as in the paper",
+        "share_encoder": "policy and value read the states of one world model, so they share all that makes them",
+    }
 
     @property
     def world_size(self) -> WorldSize:

@@ -30,9 +30,8 @@ class CompiledActing:
     """Policy outputs, values and sampled actions for a few rows; it only reads the weights, without gradients."""
 
     def __init__(self, network: MLPActorCritic, flat: Tensor, info: SpaceInfo) -> None:
-        kind = kind_of(network.policy_torso)
-        self._policy = ActingMLP(linears(network.policy_torso, network.policy_head), flat, kind)
-        self._value = ActingMLP(linears(network.value_torso, network.value_head), flat, kind)
+        torsos = (network.policy_torso, network.policy_head), (network.value_torso, network.value_head)
+        self._policy, self._value = (ActingMLP(linears(*each), flat, kind_of(each[0])) for each in torsos)
         self._log_std: Array | None = None if network.log_std is None else network.log_std.detach().numpy()
         self._counts = np.array(info.action_counts, np.int64)
         self._one_choice = info.action_kind == "discrete"
@@ -70,11 +69,12 @@ class ActorCriticEngine:
     """Likelihoods and values of a batch, and their gradients."""
 
     def __init__(self, network: MLPActorCritic, info: SpaceInfo) -> None:
-        policy = linears(network.policy_torso, network.policy_head)
-        value = linears(network.value_torso, network.value_head)
-        kind = kind_of(network.policy_torso)
-        self._policy_layers = policy
-        self.policy, self.value = (MLPEngine(views_of(net), kind, gradients_of(net)) for net in (policy, value))
+        torsos = (network.policy_torso, network.policy_head), (network.value_torso, network.value_head)
+        self._policy_layers = linears(*torsos[0])
+        self.policy, self.value = (
+            MLPEngine(views_of(layers), kind_of(torso), gradients_of(layers))
+            for torso, layers in ((each[0], linears(*each)) for each in torsos)
+        )
         self.log_std: Array | None = None
         if network.log_std is not None:
             assert network.log_std.grad is not None
@@ -162,7 +162,8 @@ class ActorCriticEngine:
 def within_reach(network: MLPActorCritic, info: SpaceInfo) -> bool:
     """Whether an engine can compute these MLPs, with float32 weights on a CPU, on these observations."""
     floats = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in network.parameters())
-    known = all(type(layer) in KINDS or isinstance(layer, nn.Linear) for layer in network.policy_torso)
+    layers = (*network.policy_torso, *network.value_torso)
+    known = all(type(layer) in KINDS or isinstance(layer, nn.Linear) for layer in layers)
     plain = floats and known and not network.state_dependent_noise
     return plain and (info.obs_dtype == "float32" or info.packed)
 

@@ -13,13 +13,17 @@ from rl_training.models.torso import MLP, linear
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes and initialisation of the MLPs of an actor-critic; `log_std_init` has an entry for each action."""
+    """Sizes and initialisation of the MLPs of an actor-critic; `log_std_init` has an entry for each action.
+
+    The value has the widths of the policy unless it has its own.
+    """
 
     hidden_sizes: Sequence[int]
     activation: str
     orthogonal: bool
     log_std_init: Sequence[float]
     state_dependent_noise: bool = False
+    value_sizes: Sequence[int] | None = None
 
 
 class MLPActorCritic(nn.Module):
@@ -34,7 +38,8 @@ class MLPActorCritic(nn.Module):
         super().__init__()
         orthogonal = shape.orthogonal
         self.policy_torso = MLP(inputs, shape.hidden_sizes, shape.activation, orthogonal=orthogonal)
-        self.value_torso = MLP(inputs, shape.hidden_sizes, shape.activation, orthogonal=orthogonal)
+        value_sizes = shape.hidden_sizes if shape.value_sizes is None else shape.value_sizes
+        self.value_torso = MLP(inputs, value_sizes, shape.activation, orthogonal=orthogonal)
         # A small gain starts the policy near uniform; see Andrychowicz et al. 2021, section 3.2.
         self.policy_head = linear(self.policy_torso.features, action_size, gain=0.01 if orthogonal else None)
         self.value_head = linear(self.value_torso.features, 1, gain=1.0 if orthogonal else None)
@@ -73,20 +78,23 @@ class MLPActorCritic(nn.Module):
 
 
 class EncodedActorCritic(nn.Module):
-    """One encoder for policy and value, and their MLPs behind it."""
+    """One encoder for policy and value, or one for each, and their MLPs behind it."""
 
-    def __init__(self, encoder: nn.Module, heads: MLPActorCritic) -> None:
+    def __init__(self, encoder: nn.Module, heads: MLPActorCritic, value_encoder: nn.Module | None = None) -> None:
         super().__init__()
         self.encoder = encoder
         self.heads = heads
+        self.value_encoder = value_encoder
 
     @property
     def log_std(self) -> nn.Parameter | None:
         return self.heads.log_std
 
     def forward(self, obs: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        params, value = self.heads(self.encoder(obs))
+        params, value, _ = self.features(obs)
         return params, value
 
     def features(self, obs: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        return self.heads.features(self.encoder(obs))
+        encoded = self.encoder(obs)
+        params, features = self.heads.policy(encoded)
+        return params, self.heads.value(encoded if self.value_encoder is None else self.value_encoder(obs)), features

@@ -246,6 +246,8 @@ def gradients_of(layers: Sequence[nn.Linear]) -> list[tuple[Array, Array]]:
 
 def covered(module: nn.Module) -> bool:
     """Whether the engine can compute a whole network: MLPs with float32 weights on a CPU and a known activation."""
+    if any(getattr(part, "encoder", None) is not None for part in module.modules()):
+        return False
     floats = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in module.parameters())
     leaves = [part for part in module.modules() if not list(part.children())]
     return floats and all(isinstance(leaf, (nn.Linear, nn.ParameterList, MLP, *KINDS)) for leaf in leaves)

@@ -11,4 +11,4 @@ class MLPIQLModel(MLPDDPGModel):
 
     def __init__(self, info: SpaceInfo, shape: CriticShape) -> None:
         super().__init__(info, shape)
-        self.value = shape.network(info, 1)
+        self.value = shape.network(info, 1, shape.value_sizes)

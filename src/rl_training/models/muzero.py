@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -29,6 +29,9 @@ from rl_training.types import SpaceInfo, UserError
 SMALLEST_RANGE = 1e-5
 _SMALLEST_IMAGE = 36
 _HEAD_CHANNELS = 16
+
+# Widths of hidden layers: of all networks, or of `representation`, `dynamics` and `prediction`.
+Sizes = Sequence[int] | Mapping[str, Sequence[int]]
 
 T = TypeVar("T")
 
@@ -121,7 +124,7 @@ class MLPMuZero(MuZeroNetwork):
         info: SpaceInfo,
         *,
         latent_size: int,
-        hidden_sizes: Sequence[int],
+        hidden_sizes: Sizes,
         activation: str,
         reward_support: Support,
         value_support: Support,
@@ -129,12 +132,13 @@ class MLPMuZero(MuZeroNetwork):
         super().__init__(info, (latent_size,), reward_support, value_support)
         self.encoder = encoder_for(info, orthogonal=False)
         inputs = math.prod(info.input_shape) if self.encoder is None else self.encoder.features
-        self.representation = MLP(inputs, hidden_sizes, activation, orthogonal=False)
+        self.representation = MLP(inputs, _widths(hidden_sizes, "representation"), activation, orthogonal=False)
         self.first_latent = linear(self.representation.features, latent_size, gain=None)
-        self.transition = MLP(latent_size + info.action_size, hidden_sizes, activation, orthogonal=False)
+        moving = latent_size + info.action_size
+        self.transition = MLP(moving, _widths(hidden_sizes, "dynamics"), activation, orthogonal=False)
         self.next_latent = linear(self.transition.features, latent_size, gain=None)
         self.reward: nn.Module = _silent(self.transition.features, reward_support.bins)
-        self.prediction = MLP(latent_size, hidden_sizes, activation, orthogonal=False)
+        self.prediction = MLP(latent_size, _widths(hidden_sizes, "prediction"), activation, orthogonal=False)
         self.policy = linear(self.prediction.features, self.policy_size, gain=None)
         self.value = _silent(self.prediction.features, value_support.bins)
 
@@ -170,7 +174,7 @@ class ConvMuZero(MuZeroNetwork):
         *,
         channels: int,
         blocks: int,
-        hidden_sizes: Sequence[int],
+        hidden_sizes: Sizes,
         activation: str,
         reward_support: Support,
         value_support: Support,
@@ -189,8 +193,8 @@ class ConvMuZero(MuZeroNetwork):
         def residuals() -> list[nn.Module]:
             return [_Residual(channels, activation) for _ in range(blocks)]
 
-        def features() -> _Features:
-            return _Features(self.latent_shape, hidden_sizes, activation)
+        def features(network: str) -> _Features:
+            return _Features(self.latent_shape, _widths(hidden_sizes, network), activation)
 
         half = max(channels // 2, 1)
         self.representation = nn.Sequential(
@@ -203,7 +207,8 @@ class ConvMuZero(MuZeroNetwork):
         )
         self.entry = _convolution(channels + info.action_size, channels, activation)
         self.transition = nn.Sequential(*residuals())
-        self.reward_features, self.policy_features, self.value_features = features(), features(), features()
+        of_networks = [features(network) for network in ("dynamics", "prediction", "prediction")]
+        self.reward_features, self.policy_features, self.value_features = of_networks
         self.reward: nn.Module = _silent(self.reward_features.features, reward_support.bins)
         self.prediction = nn.Sequential(*residuals())
         self.policy = linear(self.policy_features.features, self.policy_size, gain=None)
@@ -297,6 +302,10 @@ def min_max(x: Tensor) -> Tensor:
     return (x - lowest) / scale
 
 
+def _widths(sizes: Sizes, network: str) -> Sequence[int]:
+    return sizes[network] if isinstance(sizes, Mapping) else sizes
+
+
 def half_gradient(x: Tensor) -> Tensor:
     """The same numbers; half the gradient."""
     return 0.5 * x + 0.5 * x.detach()
@@ -325,7 +334,7 @@ def muzero_network(
     info: SpaceInfo,
     *,
     latent_size: int,
-    hidden_sizes: Sequence[int],
+    hidden_sizes: Sizes,
     activation: str,
     reward_support: Support,
     value_support: Support,

@@ -272,7 +272,7 @@ class MuZeroEngine:
             weights=self._packed.weights,
             layers=self._packed.table,
             hidden=(len(self._transition.layers), len(self._prediction.layers)),
-            kind=self._transition.kind,
+            kind=(self._transition if self._transition.layers else self._prediction).kind,
             latent=self.latent_size,
             action_size=self.action_size if self.network.info.continuous else 0,
             reward_support=self.network.reward_support,

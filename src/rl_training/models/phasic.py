@@ -19,11 +19,12 @@ class PhasicActorCritic(nn.Module):
     """Separate policy and value networks, each with its own encoder, and an auxiliary value head on the policy.
 
     `forward(obs)` returns policy parameters `[B, P]` and values `[B]`; `auxiliary(obs)` returns both, and the values
-    `[B]` of the policy's auxiliary head.
+    `[B]` of the policy's auxiliary head. If the value has no encoder of its own, it reads that of the policy; its
+    gradient goes back through it in `auxiliary` only (the paper's variant of a single network).
     """
 
     def __init__(
-        self, heads: MLPActorCritic, encoders: tuple[nn.Module, nn.Module] | None, *, orthogonal: bool
+        self, heads: MLPActorCritic, encoders: tuple[nn.Module, nn.Module | None] | None, *, orthogonal: bool
     ) -> None:
         super().__init__()
         self.heads = heads
@@ -41,12 +42,21 @@ class PhasicActorCritic(nn.Module):
 
     def features(self, obs: Observations) -> tuple[Tensor, Tensor, Tensor]:
         """Policy parameters, values, and the policy's features, which state-dependent noise is computed from."""
-        params, features = self.heads.policy(self.policy_encoder(obs))
-        return params, self.heads.value(self.value_encoder(obs)), features
+        return self._features(obs, through=False)
 
     def auxiliary(self, obs: Observations) -> tuple[Tensor, Tensor, Tensor]:
-        params, value, features = self.features(obs)
+        params, value, features = self._features(obs, through=True)
         return params, value, self.auxiliary_head(features).squeeze(-1)
+
+    def _features(self, obs: Observations, *, through: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """`through`: whether the gradient of values goes through an encoder that is the policy's too."""
+        encoded = self.policy_encoder(obs)
+        params, features = self.heads.policy(encoded)
+        if self.value_encoder is not None:
+            encoded = self.value_encoder(obs)
+        elif not through:
+            encoded = encoded.detach()
+        return params, self.heads.value(encoded), features
 
     def engine_parameters(self) -> list[nn.Parameter]:
         """All parameters, with those of the policy's two heads side by side: the engine treats them as one layer."""

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from rl_training.models.encoders import DictEncoder, ImageEncoder
 from rl_training.models.mlp_actor_critic import MLPActorCritic, Shape
 
 CORES: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -32,7 +31,7 @@ class CoreShape:
 
 
 class RecurrentActorCritic(nn.Module):
-    """An encoder if observations need one, separate or shared recurrent cores of policy and value, and their MLPs.
+    """Encoders if observations need them, separate or shared recurrent cores of policy and value, and their MLPs.
 
     A part's state holds that of the policy's core, then that of the value's; an LSTM's is its output, then its cell.
     """
@@ -45,10 +44,11 @@ class RecurrentActorCritic(nn.Module):
         shape: Shape,
         *,
         continuous: bool,
-        encoder: ImageEncoder | DictEncoder | None = None,
+        encoder: nn.Module | None = None,
+        value_encoder: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.encoder = encoder
+        self.encoder, self.value_encoder = encoder, value_encoder
         count = 1 if core.shared else 2
         self.cores = nn.ModuleList([CORES[core.kind](inputs, core.hidden_size) for _ in range(count)])
         # The state of an LSTM has a cell beside its output.
@@ -60,14 +60,16 @@ class RecurrentActorCritic(nn.Module):
 
     def forward(self, obs: Any, sizes: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         inputs = obs.flatten(1).float() if self.encoder is None else self.encoder(obs)
-        steps = PackedSequence(inputs, sizes)
+        steps = [PackedSequence(inputs, sizes)] * len(self.cores)
+        if self.value_encoder is not None:
+            steps[-1] = PackedSequence(self.value_encoder(obs), sizes)
         features, after = [], []
-        for core, before in zip(self.cores, state.chunk(len(self.cores), dim=-1), strict=True):
+        for core, packed, before in zip(self.cores, steps, state.chunk(len(self.cores), dim=-1), strict=True):
             if isinstance(core, nn.LSTM):
-                out, (hidden, cell) = core(steps, tuple(part[None].contiguous() for part in before.chunk(2, dim=-1)))
+                out, (hidden, cell) = core(packed, tuple(part[None].contiguous() for part in before.chunk(2, dim=-1)))
                 after += [hidden[0], cell[0]]
             else:
-                out, hidden = core(steps, before[None].contiguous())
+                out, hidden = core(packed, before[None].contiguous())
                 after.append(hidden[0])
             features.append(out.data)
         params, _ = self.heads.policy(features[0])

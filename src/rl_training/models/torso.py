@@ -7,7 +7,29 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "elu": nn.ELU}
+# Those of torch that have no parameters and nothing random.
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "leaky_relu": nn.LeakyReLU,
+    "mish": nn.Mish,
+    "selu": nn.SELU,
+    "celu": nn.CELU,
+    "softplus": nn.Softplus,
+    "softsign": nn.Softsign,
+    "sigmoid": nn.Sigmoid,
+    "hardswish": nn.Hardswish,
+    "hardtanh": nn.Hardtanh,
+    "hardsigmoid": nn.Hardsigmoid,
+    "relu6": nn.ReLU6,
+    "log_sigmoid": nn.LogSigmoid,
+    "tanhshrink": nn.Tanhshrink,
+    "softshrink": nn.Softshrink,
+    "hardshrink": nn.Hardshrink,
+}
 
 
 def linear(inputs: int, outputs: int, *, gain: float | None) -> nn.Linear:

@@ -82,5 +82,5 @@ def behaviour_cloning_return(run: Run, dataset: OfflineDataset, updates: int) ->
 def _same_size(model: NetworkConfig) -> BCModelConfig:
     assert isinstance(model, EncodedModelConfig)
     return BCModelConfig(
-        hidden_sizes=model.hidden_sizes, activation=model.activation, image_encoder=model.image_encoder
+        hidden_sizes=model.sizes_of("policy"), activation=model.activation, image_encoder=model.image_encoder
     )

@@ -108,17 +108,27 @@ def _check(needed: Callable[[Mapping[str, Any]], int], sizes: Mapping[str, Any])
 
 def _at_most(value: Any, most: int) -> Any:
     """A size, or the sizes of several layers, of at most this."""
+    if isinstance(value, Mapping):
+        return {name: _at_most(widths, most) for name, widths in value.items()}
     return tuple(min(width, most) for width in value) if isinstance(value, tuple) else min(value, most)
 
 
 def _largest(value: Any, fits: Callable[[Any], bool]) -> Any:
     """The largest size below a value that fits, or 1."""
-    low, high = 1, max(value) if isinstance(value, tuple) else value
+    low, high = 1, _widest(value)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(_at_most(value, middle)) else (low, middle)
     return _at_most(value, low)
 
 
+def _widest(value: Any) -> int:
+    if isinstance(value, Mapping):
+        return max(map(_widest, value.values()))
+    return max(value, default=1) if isinstance(value, tuple) else int(value)
+
+
 def _shown(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: list(widths) for name, widths in value.items()}
     return list(value) if isinstance(value, tuple) else value

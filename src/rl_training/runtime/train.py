@@ -17,7 +17,6 @@ from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.notes import Name
 from rl_training.experiment.references import reference_to, resolve_maker, resolve_reference, unfitting_call
-from rl_training.experiment.registry import REGISTRY, capable
 from rl_training.experiment.trust import ELSEWHERE, TRAINING, code_in
 from rl_training.runtime.actors.actor import Actor
 from rl_training.runtime.actors.collector import Collector
@@ -26,6 +25,7 @@ from rl_training.runtime.actors.make_pool import is_pooled, make_pool
 from rl_training.runtime.actors.sources import Local, Nothing, Source
 from rl_training.runtime.arguments import callback_list
 from rl_training.runtime.callbacks import Callback, Log, Save
+from rl_training.runtime.capabilities import check_capabilities, notes_on_speed
 from rl_training.runtime.clock import WALL_CLOCK
 from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.envs.make import EnvFactory, EnvMaker
@@ -171,7 +171,7 @@ def _surroundings(
     envs = maker.masking(envs)
     on_failure.callback(envs.close)
     info = maker.describe(envs)
-    _check_capabilities(config, info)
+    check_capabilities(config, info)
     check_memory(config, info, maker, num_envs, learns=learns)
     evaluator = Evaluator(maker, info, config.run, asked)
     surroundings = Surroundings(info, envs.single_action_space.dtype, evaluator, streams, libraries)
@@ -235,42 +235,6 @@ def _device(name: str, info: SpaceInfo) -> torch.device:
         ) from None
 
 
-def _check_capabilities(config: Config, info: SpaceInfo) -> None:
-    able = config.spec.capabilities
-    if info.two_player and not able.two_player:
-        others = capable(info.obs_kind, info.action_kind, two_player=True)
-        raise UserError(
-            f"algo={config.run.algo!r}: cannot learn {config.run.env_id}, a game for two players, by self-play"
-            f"{_advice(others)}"
-        )
-    for what, kind, allowed in (
-        ("observations", info.obs_kind, able.observations),
-        ("actions", info.action_kind, able.actions),
-    ):
-        if kind not in allowed:
-            # Suggest offline algorithms for offline runs only, and no imitation, which needs demonstrations.
-            others = [
-                name
-                for name in capable(info.obs_kind, info.action_kind, two_player=info.two_player)
-                if name != config.spec.name
-                and REGISTRY[name].capabilities.offline == able.offline
-                and REGISTRY[name].family != "imitation"
-            ]
-            raise UserError(
-                f"algo={config.run.algo!r}: cannot work with the {kind} {what} of {config.run.env_id}, only with "
-                f"{_any_of(allowed)} ones{_advice(others)}"
-            )
-
-
-def _advice(others: Sequence[str]) -> str:
-    return f"; {_any_of(others)} can" if others else ""
-
-
-def _any_of(names: Sequence[str]) -> str:
-    """`a`, `a or b`, `a, b or c`."""
-    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
 def _callback(reference: str) -> Callback:
     named = resolve_reference(reference, key="callbacks")
     if isinstance(named, Callback):
@@ -291,7 +255,9 @@ def run(run: Run) -> TrainResult:
     run.clock.start()
     try:
         with run.libraries, run.signals.noted():
-            for words in (*run.loop.warnings(run.config.run.total_timesteps), *run.evaluator.warnings()):
+            early = run.loop.warnings(run.config.run.total_timesteps)
+            unkept = run.evaluator.warnings(kept=run.folder is not None)
+            for words in (*early, *unkept, *notes_on_speed(run.config, run.info, run.algorithm)):
                 _LOG.warning(words)
             _drive(run)
             signalled = run.signals.received

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol
@@ -12,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import EncodedModelConfig, Policy, PolicyContext, setting
+from rl_training.algorithms.layers import ACTOR_CRITIC, ENCODER, LayerSizes, NetworkNames, widths_help
 from rl_training.algorithms.parts.observer import Observer, under
 from rl_training.models.actor_critic_engine import CompiledActing, within_reach
-from rl_training.models.encoders import encoder_for
 from rl_training.models.flat import FlatWeights
 from rl_training.models.mlp_actor_critic import EncodedActorCritic, MLPActorCritic, Shape
+from rl_training.models.trunk import EncoderShape
 from rl_training.ops.distributions import FORBIDDEN, DiagonalGaussian, action_distribution
 from rl_training.types import Act, Array, ArrayKind, Carry, Records, SpaceInfo, UserError
 
@@ -24,8 +24,15 @@ _SCALAR = ArrayKind((), "float32")
 
 
 class PolicyModelConfig(EncodedModelConfig):
-    """The initialisation of policy and value networks."""
+    """The sizes and the initialisation of policy and value networks."""
 
+    hidden_sizes: LayerSizes = setting((64, 64), widths_help(ACTOR_CRITIC), probe=(8,))
+    share_encoder: bool = setting(
+        True,
+        "One encoder (of images, Dict observations, or hidden_sizes.encoder) for policy and value, which learns from "
+        "both; one each if false.",
+        live_when={"observations": "image"},
+    )
     ortho_init: bool = setting(True, "Orthogonal initialisation; torch's default otherwise.")
     log_std_init: float | Literal["auto"] = setting(
         "auto",
@@ -36,10 +43,19 @@ class PolicyModelConfig(EncodedModelConfig):
         probe=-1.0,
     )
 
+    networks: ClassVar[NetworkNames] = ACTOR_CRITIC
+
     def shape(self, info: SpaceInfo) -> Shape:
         """The shape of the MLPs of policy and value."""
-        log_std = 0.0 if self.log_std_init == "auto" else self.log_std_init
-        return Shape(self.hidden_sizes, self.activation, self.ortho_init, (log_std,) * info.action_size)
+        log_std = (0.0 if self.log_std_init == "auto" else self.log_std_init,) * info.action_size
+        policy, value = self.sizes_of("policy"), self.sizes_of("value")
+        return Shape(policy, self.activation, self.ortho_init, log_std, value_sizes=value)
+
+    def encoders(self, info: SpaceInfo) -> tuple[nn.Module | None, nn.Module | None, int]:
+        """The encoder of the policy, that of the value if it is another, and what the MLPs behind them read."""
+        shape = EncoderShape(self.image_encoder, self.sizes_of(ENCODER), self.activation, self.ortho_init)
+        policy, features = shape.build(info)
+        return policy, None if self.share_encoder else shape.build(info)[0], features
 
     def unit(self, info: SpaceInfo) -> Array | None:
         """How far one unit of the default network's output is in [-1, 1], for each continuous action; None if it is 1.
@@ -73,11 +89,9 @@ class ActorCriticModelConfig(PolicyModelConfig):
 
 def build_actor_critic(info: SpaceInfo, model: ActorCriticModelConfig) -> MLPActorCritic | EncodedActorCritic:
     """The default network: MLPs, behind an encoder for images and Dict observations."""
-    shape = model.shape(info)
-    encoder = encoder_for(info, orthogonal=model.ortho_init, image_encoder=model.image_encoder)
-    inputs = encoder.features if encoder is not None else math.prod(info.input_shape)
-    network = MLPActorCritic(inputs, info.action_size, shape, continuous=info.continuous)
-    return network if encoder is None else EncodedActorCritic(encoder, network)
+    encoder, value_encoder, inputs = model.encoders(info)
+    network = MLPActorCritic(inputs, info.action_size, model.shape(info), continuous=info.continuous)
+    return network if encoder is None else EncodedActorCritic(encoder, network, value_encoder)
 
 
 class Acting(Protocol):

@@ -191,6 +191,7 @@ class Critics(ABC):
         self.count, self.observer, self.loss = networks.n_critics, observer, loss
         self.learner = Learner(networks.critic)
         self.follower = Follower(self.learner)
+        self._share_encoder = networks.share_encoder
 
     @abstractmethod
     def target(self, obs: Array, action: Array, members: Array | None = None) -> Array:
@@ -220,7 +221,7 @@ class Critics(ABC):
         """One step towards targets; returns the loss and the mean value before it."""
         loss, values = self.differentiate(obs, action, np.ascontiguousarray(target, np.float32))
         mean = float(values.mean())
-        self.learner.descend(learning_rate)
+        self.descend(learning_rate)
         return loss, mean
 
     def fit_conservatively(
@@ -229,8 +230,13 @@ class Critics(ABC):
         """One step towards targets that lowers the values of drawn actions against those of the data."""
         target = np.ascontiguousarray(target, np.float32)
         report = self.differentiate_conservatively(obs, action, target, drawn, weight)
-        self.learner.descend(learning_rate)
+        self.descend(learning_rate)
         return report
+
+    def descend(self, learning_rate: float) -> None:
+        """Take an optimiser step with the gradient in the flat buffer; networks that share the encoder follow it."""
+        self.learner.descend(learning_rate)
+        self._share_encoder()
 
 
 class AutogradCritics(Critics):

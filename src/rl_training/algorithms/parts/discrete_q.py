@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.base import PolicyContext
 from rl_training.algorithms.off_policy import Engine, Minibatch, Outputs
-from rl_training.algorithms.parts.networks import build_network
+from rl_training.algorithms.parts.networks import build_network, one_network
 from rl_training.algorithms.parts.policies import EpsilonGreedyPolicy, allowed
 from rl_training.models.flat import Follower, Learner
 from rl_training.models.mlp_engine import MLPEngine, network_engine
@@ -70,12 +70,10 @@ class DuelingOutputs:
 
 def discrete_policy(context: PolicyContext, *, dueling: bool = False) -> EpsilonGreedyPolicy:
     """An epsilon-greedy policy over the values of the default network or of a custom one."""
-    info, model = context.info, context.model
+    info, model, sizes = context.info, context.model, one_network(context)
 
     def default() -> nn.Module:
-        return MLPQNetwork(
-            info, model.hidden_sizes, model.activation, dueling=dueling, image_encoder=model.image_encoder
-        )
+        return MLPQNetwork(info, sizes, model.activation, dueling=dueling, image_encoder=model.image_encoder)
 
     network, engine = build_network(context, default, info.action_size, must="must return values")
     layers = network.layers if isinstance(network, MLPQNetwork) else network

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -14,7 +13,6 @@ from rl_training.algorithms.parts.actor_critic_policy import ActorCriticPolicy, 
 from rl_training.algorithms.parts.objectives import Batch, EngineForm, Heads
 from rl_training.algorithms.parts.observer import Observer
 from rl_training.data.sequence import Packed
-from rl_training.models.encoders import encoder_for
 from rl_training.models.recurrent import CoreShape, RecurrentActorCritic
 from rl_training.models.recurrent_engine import RecurrentActing, RecurrentEngine, recurrent_within_reach
 from rl_training.types import Act, Array, ArrayKind, Carry, Records, SpaceInfo, UserError
@@ -101,10 +99,17 @@ class RecurrentPolicy(ActorCriticPolicy):
 
     def make_network(self, info: SpaceInfo, model: Any) -> nn.Module:
         core = CoreShape(model.rnn, model.rnn_hidden_size, model.shared_core)
-        encoder = encoder_for(info, orthogonal=model.ortho_init, image_encoder=model.image_encoder)
-        inputs = encoder.features if encoder is not None else math.prod(info.input_shape)
+        encoder, value_encoder, inputs = model.encoders(info)
+        if model.shared_core and value_encoder is not None:
+            raise UserError("share_encoder=False, shared_core=True: one core reads one encoder; change one of the two")
         return RecurrentActorCritic(
-            inputs, info.action_size, core, model.shape(info), continuous=info.continuous, encoder=encoder
+            inputs,
+            info.action_size,
+            core,
+            model.shape(info),
+            continuous=info.continuous,
+            encoder=encoder,
+            value_encoder=value_encoder,
         )
 
     def within_reach(self, info: SpaceInfo) -> bool:

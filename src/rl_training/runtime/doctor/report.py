@@ -48,6 +48,7 @@ def check_machine() -> Iterator[Finding]:
         yield _check_threads()
         yield _check_device()
         yield _check_numba_cache()
+        yield _check_fast_path()
 
 
 def _check_extra(extra: str, distribution: str) -> Finding:
@@ -96,6 +97,17 @@ def _check_numba_cache() -> Finding:
             "no folder is writable, so kernels are compiled in every process; set NUMBA_CACHE_DIR to a writable one",
         )
     return Finding("ok", "numba cache", f"is kept in {folder}")
+
+
+def _check_fast_path() -> Finding:
+    from rl_training.algorithms.layers import FAST
+
+    return Finding(
+        "ok",
+        "fast path",
+        f"MLPs with {', '.join(FAST)} on a CPU are trained without autograd; other activations, and hidden layers that "
+        "policy and value share, are trained by it",
+    )
 
 
 def _cache_folder(kernel: Any) -> str | None:
