@@ -24,6 +24,7 @@ _PICTURES_WITH = {
 @click.argument("runs", nargs=-1, required=True)
 @click.option("--metric", "metrics", multiple=True, help="A metric to draw instead of the returns; may be repeated.")
 @click.option("--output", help="The picture's file (png, svg or pdf).  [default: a png in the run]")
+@click.option("--dark", is_flag=True, help="Draw learning curves for a dark background.")
 @click.option("--search", is_flag=True, help="Draw one search of a planning run instead; the options below say where.")
 @click.option("--imagination", is_flag=True, help="Draw what a world model imagines instead, beside what happened.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of the episode; in a game, even moves first.  [default: 0]")
@@ -36,6 +37,7 @@ def plot(
     runs: tuple[str, ...],
     metrics: tuple[str, ...],
     output: str | None,
+    dark: bool,
     search: bool,
     imagination: bool,
     **options: int | str | bool | None,
@@ -53,6 +55,8 @@ def plot(
         flags = " and ".join(f"--{word}" for word in _PICTURES_WITH[wrong[0]])
         raise UserError(f"--{wrong[0].replace('which', 'checkpoint')}: is for {flags} alone")
     if flag is not None:
+        if dark:
+            raise UserError("--dark: is for learning curves alone")
         if len(runs) != 1 or metrics:
             raise UserError(
                 f"--{flag}: draws one run and takes no --metric; got {len(runs)} runs, {len(metrics)} metrics"
@@ -61,7 +65,7 @@ def plot(
         return
     from rl_training.runtime.plots import plot_runs
 
-    drawn = plot_runs(runs, metrics=metrics, output=output)
+    drawn = plot_runs(runs, metrics=metrics, output=output, dark=dark)
     for note in drawn.notes:
         click.echo(f"note: {note}", err=True)
     for group in drawn.groups:

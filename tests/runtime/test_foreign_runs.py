@@ -228,6 +228,7 @@ READERS = {
     "runtime/seeds.py:_ended",
     "runtime/seeds.py:_read_summary",
     "runtime/seeds.py:_seed_of",
+    "runtime/workflows.py:_is_its_own",
     "runtime/workflows.py:restore",
     "runtime/workflows.py:resume_training",
 }

@@ -239,6 +239,18 @@ def test_a_config_of_other_kinds_is_one_line(settings: dict[str, Any], tmp_path:
     assert not list(tmp_path.rglob("*.png"))
 
 
+def test_a_picture_for_a_dark_background(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {1: 1.0, 2: 2.0})
+    for name, dark, corner in (("light", [], (255, 255, 255)), ("dark", ["--dark"], (13, 17, 23))):
+        picture = tmp_path / f"{name}.png"
+        CliRunner().invoke(cli, ["plot", str(run), "--output", str(picture), *dark], catch_exceptions=False)
+        pixels = matplotlib.image.imread(picture)[..., :3]
+        np.testing.assert_allclose(pixels[0, 0] * 255.0, corner, atol=0.5)
+        assert np.abs(pixels - pixels[0, 0]).mean(axis=-1).max() > 0.7, "words differ from the background"
+    with pytest.raises(UserError, match="--dark: is for learning curves alone"):
+        CliRunner().invoke(cli, ["plot", str(run), "--search", "--dark"], catch_exceptions=False)
+
+
 def test_a_missing_matplotlib_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"pip install 'rl-training\[plot\]'"):

@@ -125,7 +125,7 @@ def _load(
     merged: dict[str, Any] = {}
     for layer in layers:
         above = _canonical(layer, settings, problems)
-        merged = _merge(_without_defaults(merged, above, settings), above)
+        merged = _merge(_without_defaults(merged, above, settings), spec.model.on_top(above, merged))
     config = _check(source, spec, settings, _with_default_schedules(merged, settings), problems)
     if gate is not None:
         gate.admit(code_in(config, uses))
@@ -255,7 +255,10 @@ def _check(
     known = [*settings, *(name + suffix for name, s in settings.items() if s.schedulable for suffix in SUFFIXES)]
     for key in merged:
         if key not in settings and key not in scheduling:
-            problems.append(f"{key}: unknown key{suggest(key, known)}")
+            why = spec.model.absent.get(key)
+            problems.append(
+                f"{key}: " + (f"{spec.name} has none: {why}" if why else f"unknown key{suggest(key, known)}")
+            )
     # pydantic would take true for 1.
     for key in [key for key, value in merged.items() if isinstance(value, bool) and key in settings]:
         if settings[key].kind.split(" ")[0] in ("int", "float"):

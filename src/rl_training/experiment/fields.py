@@ -17,7 +17,7 @@ from rl_training.experiment.settings import EarlyStoppingRule, Expected, RunConf
 SUFFIXES = ("_schedule", "_warmup_steps")
 _LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 # What pydantic adds to the location of a mistake if a field allows several types.
-_ALTERNATIVE = re.compile(r"bool|str|int|float|constrained-\w+|literal\[.*\]")
+_ALTERNATIVE = re.compile(r"bool|str|int|float|constrained-\w+|literal\[.*\]|for all|by network")
 _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "dict": "a mapping"}
 
 

@@ -7,6 +7,7 @@ import functools
 import importlib
 import inspect
 import os
+import pkgutil
 import sys
 import sysconfig
 import types
@@ -17,11 +18,25 @@ from typing import Any
 
 from rl_training.types import UserError
 
+# What pip installs for the modules of known environments.
+DISTRIBUTIONS = {
+    "ale_py": "'rl-training[atari]'",
+    "flappy_bird_gymnasium": "flappy-bird-gymnasium",
+    "gymnasium_robotics": "gymnasium-robotics",
+    "highway_env": "highway-env",
+    "minigrid": "'rl-training[minigrid]'",
+    "miniworld": "miniworld",
+    "mo_gymnasium": "mo-gymnasium",
+    "pettingzoo": "'rl-training[boards]'",
+    "shimmy": "'rl-training[dmc]'",
+    "sumo_rl": "sumo-rl",
+}
+
 
 def is_reference(text: str) -> bool:
     """Whether this is `module:name` (and not an id of Gymnasium's own form `module:Env-v0`)."""
     module, colon, name = text.partition(":")
-    return bool(colon) and all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
+    return bool(colon) and is_module_name(module) and is_module_name(name)
 
 
 def reference_to(value: Any) -> str | None:
@@ -40,16 +55,26 @@ def resolve_reference(text: str, *, key: str) -> Any:
     if not is_reference(text):
         raise UserError(f"{key}={text!r}: give it as 'module:name', for example 'my_package.my_module:MyName'")
     module_name, _, path = text.partition(":")
-    folder = current_folder()
-    if module_name not in sys.modules and folder is not None and folder not in sys.path:
-        sys.path.append(folder)
-    value = _imported(module_name, f"{key}={text!r}", f"looked in {folder} too")
+    value = import_given(module_name, asked_by=f"{key}={text!r}")
     for name in path.split("."):
         try:
             value = getattr(value, name)
         except AttributeError:
             raise UserError(f"{key}={text!r}: {module_name!r} has no {name!r}") from None
     return value
+
+
+def is_module_name(text: str) -> bool:
+    """Whether this can be the name of a module, such as `my_package.my_module`."""
+    return all(part.isidentifier() for part in text.split("."))
+
+
+def import_given(module_name: str, *, asked_by: str) -> Any:
+    """Import a module that the caller gives; modules of the current folder are found too."""
+    folder = current_folder()
+    if module_name not in sys.modules and folder is not None and folder not in sys.path:
+        sys.path.append(folder)
+    return _imported(module_name, asked_by, f"looked in {folder} too")
 
 
 def current_folder() -> str | None:
@@ -65,10 +90,21 @@ def _imported(module_name: str, asked_by: str, where: str) -> Any:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
-            raise UserError(f"{asked_by}: there is no module {error.name!r} ({where})") from None
+            raise UserError(f"{asked_by}: there is no module {error.name!r} ({where}){_remedy(error.name)}") from None
         raise UserError(f"{asked_by}: importing {module_name!r} failed: {error}") from error
     except Exception as error:
         raise UserError(f"{asked_by}: importing {module_name!r} failed: {error!r}") from error
+
+
+def _remedy(module_name: str) -> str:
+    """How to install a missing module, if it is known, or a module of a similar name. Other names are not guessed."""
+    from rl_training.experiment.registry import suggest
+
+    if module_name in DISTRIBUTIONS:
+        return f"; install it: pip install {DISTRIBUTIONS[module_name]}"
+    if "." in module_name:
+        return ""
+    return suggest(module_name, [*DISTRIBUTIONS, *(module.name for module in pkgutil.iter_modules())])
 
 
 def import_apart(text: str, *, key: str, folder: str | None, barred: Sequence[Path]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from rl_training.algorithms.base import ConfigPart, setting
+from rl_training.experiment.references import is_module_name
 
 
 def plain(value: Any, key: str) -> Any:
@@ -86,8 +87,10 @@ class RunConfig(ConfigPart):
 
     algo: str = setting("ppo", "A registered algorithm, or `module:SPEC` of your own.")
     env_id: str = Field(
-        description="A Gymnasium id, `pettingzoo/GAME`, or `module:function` that makes an environment."
+        description="A Gymnasium id, also with its module as `module:Env-v0`; `pettingzoo/GAME`; or `module:function` "
+        "that makes an environment."
     )
+    env_packages: tuple[str, ...] = setting((), "Modules that are imported before ids are looked up.")
     env_kwargs: dict[str, Any] = setting({}, "Arguments of the environment.")
     vectorization: Literal["auto", "native", "sync", "async"] = setting(
         "auto", "How environments are stepped together; `auto` is native where that is faster, else sync."
@@ -149,6 +152,19 @@ class RunConfig(ConfigPart):
     @classmethod
     def _plain_arguments(cls, value: dict[str, Any]) -> dict[str, Any]:
         return {key: plain(argument, key) for key, argument in value.items()}
+
+    @field_validator("env_packages", mode="before")
+    @classmethod
+    def _one_package_is_a_list(cls, value: Any) -> Any:
+        return [] if value is None else [value] if isinstance(value, str) else value
+
+    @field_validator("env_packages", mode="after")
+    @classmethod
+    def _packages_are_modules(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not is_module_name(name):
+                raise ValueError(f"{name!r} is no module; give what you would import, such as my_envs")
+        return value
 
     @field_validator("early_stopping", mode="before")
     @classmethod

@@ -1,8 +1,8 @@
 """Which names of code out of a checkpoint or a run's folder may be resolved: the gate that all of them pass.
 
-A name of code is `module:name`. It passes if the caller gives the same name now, if the caller trusts the run, or if
-this user gave it to train this very run. Gymnasium's ids and what comes with this package are free. The address of a
-Ray cluster is such a name: what the cluster sends is run.
+A name of code is `module:name`, or a module that registers environments. It passes if the caller gives the same name
+now, if the caller trusts the run, or if this user gave it to train this very run. Gymnasium's ids and what comes with
+this package are free. The address of a Ray cluster is such a name: what the cluster sends is run.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 # The settings that name code, and which of them are resolved for what. An address names no module.
 ADDRESS = "ray_address"
+PACKAGES = "env_packages"
 POLICY = ("algo", "model")
 ENVIRONMENT = ("env_id", "env_kwargs.env_id")
-EPISODES = (*POLICY, *ENVIRONMENT)
-ELSEWHERE = (*POLICY, "callbacks", "dataset", ADDRESS)  # training in an environment that the caller brings
+EPISODES_ELSEWHERE = (*POLICY, PACKAGES)  # in an environment that the caller's function makes
+EPISODES = (*EPISODES_ELSEWHERE, *ENVIRONMENT)
+ELSEWHERE = (*EPISODES_ELSEWHERE, "callbacks", "dataset", ADDRESS)  # training, as above
 TRAINING = (*ELSEWHERE, *ENVIRONMENT)
 
 # What a folder has in it if it is a run's, or a checkpoint.
@@ -46,7 +48,7 @@ def names_code(key: str, value: Any) -> bool:
     """Whether the value of a setting names code that does not come with this package or with Gymnasium."""
     if not isinstance(value, str) or value in _PACKAGED.get(key, ()):
         return False
-    if key == ADDRESS:
+    if key in (ADDRESS, PACKAGES):
         return True
     if key in ENVIRONMENT:  # Gymnasium imports the module of `module:Env-v0`
         return ":" in value and not value.startswith("custom ")
@@ -58,6 +60,7 @@ def code_in(config: Config, uses: Iterable[str] = TRAINING) -> Iterator[Name]:
     values: dict[str, Sequence[Any]] = {
         "algo": [config.run.algo],
         "model": [config.model.model],
+        PACKAGES: config.run.env_packages,
         "env_id": [config.run.env_id],
         "env_kwargs.env_id": [config.run.env_kwargs.get("env_id")],
         "callbacks": config.run.callbacks,
@@ -94,8 +97,10 @@ class Gate:
     def admit(self, names: Iterable[Name]) -> None:
         """Import the modules of these names, or raise. The current folder is searched for what the caller gives."""
         for key, name in names:
-            folder = current_folder() if name in self.given else self._noted.get((key, name))
-            if not (self.trust or name in self.given or (key, name) in self._noted):
+            # Who gives `my_envs:Walk-v0` gives the module too.
+            given = name in self.given or (key == PACKAGES and any(text.startswith(f"{name}:") for text in self.given))
+            folder = current_folder() if given else self._noted.get((key, name))
+            if not (self.trust or given or (key, name) in self._noted):
                 raise UserError(self._refusal(key, name))
             if key == ADDRESS:
                 continue

@@ -26,7 +26,7 @@ from rl_training.data.replay import replay_like
 from rl_training.data.replay_files import read_info
 from rl_training.experiment.config import Config, saved_config
 from rl_training.experiment.settings import RunConfig
-from rl_training.experiment.trust import EPISODES, names_code
+from rl_training.experiment.trust import EPISODES, PACKAGES, names_code
 from rl_training.runtime.actors.actor import Actor
 from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.arguments import whole_number
@@ -51,9 +51,11 @@ class EnvSettings:
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     time_limit: int | None = None
     frame_stack: int = 1
+    env_packages: Sequence[str] = ()
 
     def __str__(self) -> str:
-        return ", ".join(f"{name}={value!r}" for name, value in asdict(self).items())
+        shown = {name: value for name, value in asdict(self).items() if name != PACKAGES or value}
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
     @classmethod
     def named_in(cls, plain: Mapping[str, Any]) -> EnvSettings:
@@ -66,17 +68,22 @@ class EnvSettings:
         if dataset.source.get("env_id") is None:
             return None
         settings = cls.named_in(dataset.source)
-        for key, value in (("env_id", settings.env_id), ("env_kwargs.env_id", settings.env_kwargs.get("env_id"))):
+        named = [("env_id", settings.env_id), ("env_kwargs.env_id", settings.env_kwargs.get("env_id"))]
+        for key, value in (*named, *((PACKAGES, package) for package in settings.env_packages)):
             if names_code(key, value):
+                asked = f"{value}:{settings.env_id}" if key == PACKAGES else settings.env_id
                 raise UserError(
                     f"{place_of(dataset.source)}: its {key}={value!r} names code, which is not imported for what a "
-                    f"dataset says; to allow it, give --env {settings.env_id} yourself"
+                    f"dataset says; to allow it, give --env {asked} yourself"
                 )
         return settings
 
     def maker(self) -> EnvMaker:
         """A maker of environments as a run with these settings has them."""
-        run = RunConfig(env_id=self.env_id, env_kwargs=dict(self.env_kwargs), vectorization="sync")
+        packages = tuple(self.env_packages)
+        run = RunConfig(
+            env_id=self.env_id, env_kwargs=dict(self.env_kwargs), env_packages=packages, vectorization="sync"
+        )
         maker = EnvMaker(run, LoopConfig(time_limit=self.time_limit, frame_stack=self.frame_stack))
         if maker.makes_vectors:
             raise UserError(f"env_id={self.env_id!r}: a dataset needs a function that makes single environments")

@@ -164,13 +164,15 @@ class Evaluator:
         """Another evaluator in the same environment."""
         return Evaluator(self._maker, self._info, self._settings, asked)
 
-    def warnings(self) -> list[str]:
-        """One sentence if nothing shows that the episodes of the environment end."""
+    def warnings(self, *, kept: bool = False) -> list[str]:
+        """What is amiss with the environment: it shows no end of episodes, or a run that is kept cannot name it."""
+        found = self._maker.warnings() if kept else []
         if not self._maker.shows_no_time_limit:
-            return []
+            return found
         return [
+            *found,
             f"env_id={self._maker.env_id!r}: shows no time limit; give one with time_limit if episodes may not end "
-            f"(evaluations cut off episodes after {LONGEST_EPISODE:,} steps)"
+            f"(evaluations cut off episodes after {LONGEST_EPISODE:,} steps)",
         ]
 
     def __call__(
@@ -318,7 +320,7 @@ def elsewhere(env: Env, config: Config, info: SpaceInfo, asked: Opposition = NOT
     """
     given, factory = parse_env(env)
     limit = given.pop("time_limit", None)
-    run = config.run.model_copy(update={"env_kwargs": {}, "vectorization": "sync"} | given)
+    run = config.run.model_copy(update={"env_kwargs": {}, "env_packages": (), "vectorization": "sync"} | given)
     maker = EnvMaker(run, config.loop.model_copy(update={"time_limit": limit}), factory)
     return Evaluator(maker, _fitting_spaces(maker, info), run, asked)
 

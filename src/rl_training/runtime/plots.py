@@ -33,8 +33,12 @@ _MOST_MARKERS = 30
 _MOST_WORDS = 3
 _LONGEST_VALUE = 24
 # Okabe and Ito's colours, which are safe for colour-blind readers; then the same colours with dashes.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888")
 _DASHES = ("-", "--", ":", "-.")
+# The background of dark pages, and what is written on it.
+_DARK = dict.fromkeys(("figure.facecolor", "axes.facecolor"), "#0d1117") | dict.fromkeys(
+    ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#e6edf3"
+)
 _TITLES = {
     "eval_return_mean": ("Evaluation", "return per episode (reward)"),
     "episode_return_mean": ("Training: mean of the last 100 episodes", "return per episode (reward)"),
@@ -81,18 +85,26 @@ class Plot:
     notes: Sequence[str] = field(default_factory=tuple)
 
 
-def plot_runs(paths: Iterable[str | Path], *, metrics: Sequence[str] = (), output: str | Path | None = None) -> Plot:
+def plot_runs(
+    paths: Iterable[str | Path],
+    *,
+    metrics: Sequence[str] = (),
+    output: str | Path | None = None,
+    dark: bool = False,
+) -> Plot:
     """Draw the learning curves of runs, or of all runs in a folder.
 
     Written to `output`, else to `plot.png` in the folder of a single run, or in the current one for several.
+    With `dark` it is drawn for a dark background.
     """
-    import_extra("matplotlib", "plot", asked_by="plot")
+    matplotlib = import_extra("matplotlib", "plot", asked_by="plot")
     folders = find_runs(paths)
     target = picture_file(output or own_name((folders[0] if len(folders) == 1 else Path()) / "plot.png"))
     runs, notes = _without_repetitions([read_run(folder) for folder in folders])
     groups = group_runs(runs)
     drawn = _known_metrics(metrics, runs)
-    write_picture(draw(groups, drawn), target)
+    with matplotlib.rc_context(_DARK if dark else {}):
+        write_picture(draw(groups, drawn), target)
     return Plot(target, groups, notes)
 
 
@@ -328,7 +340,7 @@ def _tidy(panel: Any) -> None:
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     panel.yaxis.set_major_formatter(FuncFormatter(_thousands))
     panel.set_xlim(left=0)
-    panel.grid(visible=True, axis="y", color="0.9", linewidth=0.8)
+    panel.grid(visible=True, axis="y", color="0.5", alpha=0.25, linewidth=0.8)
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from rl_training.experiment.fields import settings_of
 from rl_training.experiment.manager import RunFolder, versions
 from rl_training.experiment.references import reference_to
 from rl_training.experiment.settings import Expected
-from rl_training.experiment.trust import ELSEWHERE, EPISODES, POLICY, TRAINING
+from rl_training.experiment.trust import ELSEWHERE, EPISODES, EPISODES_ELSEWHERE, POLICY, TRAINING
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint, find_newest, find_run, recover, sweep_leftovers
@@ -27,6 +27,7 @@ from rl_training.runtime.checkpoints.checkpoint import fitting_policy, read_chec
 from rl_training.runtime.checkpoints.drafts import sweep_files
 from rl_training.runtime.checkpoints.lock import Lock, hold
 from rl_training.runtime.envs.given import Env
+from rl_training.runtime.envs.ids import is_same_id
 from rl_training.runtime.envs.make import EnvFactory
 from rl_training.runtime.evaluate import Evaluation, elsewhere
 from rl_training.runtime.libraries import Libraries
@@ -106,9 +107,12 @@ def judge_checkpoint(
         raise UserError(f"env={env!r} and env_factory: give one of them")
     found = find_checkpoint(path, which)
     checkpoint = read_checkpoint(found, policy_only=True)
-    uses = POLICY if env is not None or env_factory is not None else EPISODES
+    changes: dict[str, Any] = {"device": device}
+    if isinstance(env, str) and _is_its_own(env, checkpoint.meta):
+        env, changes["env_id"] = None, env  # this only says where it is found: its arguments and limits stay
+    uses = POLICY if env is not None else EPISODES if env_factory is None else EPISODES_ELSEWHERE
     how: dict[str, Any] = {"trust": asked.trust, "uses": uses, "options": {"env_id": "--env "}}
-    config = saved_config(found, checkpoint.meta, **how, device=device)
+    config = saved_config(found, checkpoint.meta, **how, **changes)
     if env is None:
         policy, surroundings = build_policy(config, env_factory=env_factory, asked=asked)
         evaluator, libraries = surroundings.evaluator, surroundings.libraries
@@ -124,6 +128,13 @@ def judge_checkpoint(
         evaluation = evaluator(policy, whole_number("num_episodes", episodes), deterministic=deterministic)
     opponent = config.run.eval_opponent if asked.opponent is None else asked.opponent
     return Judged(int(checkpoint.meta["step"]), evaluation, opponent)
+
+
+def _is_its_own(env_id: str, meta: Mapping[str, Any]) -> bool:
+    """Whether a name of code, or an id with its module, is that of the run's own environment."""
+    saved = meta["config"]
+    own = saved.get("env_id") if isinstance(saved, Mapping) else None
+    return ":" in env_id and (env_id == own or is_same_id(env_id, own))
 
 
 def restore(
@@ -184,6 +195,9 @@ def _changes(saved: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]
         if old == new:
             continue
         setting = settings.get(key)
+        if key == "env_id" and is_same_id(str(new), old):
+            changes[key] = (old, new)
+            continue
         fixed = key in _FIXED or (
             setting is not None
             and (setting.part in ("loop", "model") or setting.static or setting.kind.startswith("bool"))

@@ -16,47 +16,31 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rl_training.algorithms.base import LoopConfig
-from rl_training.experiment.references import is_reference, resolve_maker, unfitting_call
-from rl_training.experiment.registry import suggest
+from rl_training.experiment.references import unfitting_call
 from rl_training.experiment.settings import RunConfig
-from rl_training.runtime.envs.atari import AtariGames, OneAtariGame, is_atari, register_atari
+from rl_training.runtime.envs.atari import AtariGames, OneAtariGame, is_atari
 from rl_training.runtime.envs.boards import (
-    KNOWN_GAMES,
     BoardEnv,
     Game,
     Player,
     RandomPlayer,
     SelfPlay,
     Versus,
-    board_maker,
-    game_kinds,
-    is_board,
     is_game,
 )
-from rl_training.runtime.envs.dmc import is_dmc, register_dmc
-from rl_training.runtime.envs.grids import is_grid, make_grid, register_grids
+from rl_training.runtime.envs.dmc import is_dmc
+from rl_training.runtime.envs.grids import is_grid, make_grid
+from rl_training.runtime.envs.ids import bare_id, look_up, missing_extra, only_registered_here, register
 from rl_training.runtime.envs.in_turn import InTurn
 from rl_training.runtime.envs.lives import FrameStack
 from rl_training.runtime.envs.processes import OwnProcesses
 from rl_training.runtime.envs.spaces import PackedObservation, describe_spaces, mask_size
-from rl_training.runtime.extras import extra_behind, missing
 from rl_training.types import Array, SpaceInfo, UserError
 
 EnvFactory = Callable[..., Any]
 
 # Their Box2D world survives a reset, so a seed does not determine an episode: they are rebuilt for each one.
 REBUILT_PER_EPISODE = re.compile(r"(BipedalWalker|CarRacing)")
-
-
-# The ids of the time when wrappers skipped the frames.
-_OLD_ATARI = re.compile(r"(\w+?)(?:NoFrameskip|Deterministic)-v\d$")
-
-# Whose ids only exist once a package of an extra is imported, and what does that.
-_REGISTERED_BY_IMPORT: tuple[tuple[Callable[[str], bool], Callable[[str], Any]], ...] = (
-    (is_atari, register_atari),
-    (is_dmc, register_dmc),
-    (is_grid, register_grids),
-)
 
 
 class RebuiltPerEpisode(gym.Wrapper[Any, Any, Any, Any]):
@@ -129,14 +113,14 @@ class EnvMaker:
         self._made: list[weakref.ref[Any]] = []
         self._packed: PackedObservation | None = None
         self._obs_choices: tuple[int, int] | None = None
-        if factory is None and is_board(env_id):
-            factory = board_maker(env_id)
-        elif factory is None and is_reference(env_id):
-            factory = resolve_maker(env_id, key="env_id", makes="an environment", kinds=_kinds())
-        self.factory = factory
+        self.env_packages = settings.env_packages
+        self.name = bare_id(env_id)
+        register(env_id if factory is None else None, self.env_packages)
+        found = look_up(env_id) if factory is None else factory
+        self.spec = found if isinstance(found, gym.envs.registration.EnvSpec) else None
+        self.factory = factory = None if isinstance(found, gym.envs.registration.EnvSpec) else found
         # A factory that takes num_envs makes a vector environment, with any autoreset mode.
         self.makes_vectors = factory is not None and "num_envs" in _parameters(factory)
-        self.spec = None if factory is not None else _find_spec(env_id)
         self._check_arguments()
 
     @property
@@ -149,9 +133,18 @@ class EnvMaker:
     @property
     def shows_no_time_limit(self) -> bool:
         """Whether nothing says that episodes end. Games end by their rules; vector environments cannot be asked."""
-        if self.makes_vectors or self.game_name is not None or is_atari(self.env_id) or is_dmc(self.env_id):
+        if self.makes_vectors or self.game_name is not None or is_atari(self.name) or is_dmc(self.name):
             return False
         return self.time_limit is None and self._shown_limit is None
+
+    def warnings(self) -> list[str]:
+        """One sentence if another program would not find the environment by its id."""
+        if self.spec is None or self.env_packages or not only_registered_here(self.env_id, self.spec):
+            return []
+        return [
+            f"env_id={self.env_id!r}: is registered by this program; so that others find it, as to resume or evaluate "
+            f"the run, give the module that registers it: env_packages=[module], or env_id=module:{self.env_id}"
+        ]
 
     def _check_arguments(self) -> None:
         if self.factory is None:
@@ -184,18 +177,19 @@ class EnvMaker:
 
     def _base(self, seat: Callable[[Game], BoardEnv] = SelfPlay) -> gym.Env[Any, Any]:
         limit = self.loop.time_limit
+        register(self.env_id if self.factory is None else None, self.env_packages)  # it may be a process of its own
         if self.factory is not None:
             env = self.factory(**self.env_kwargs)
             if is_game(env):
                 return seat(self._checked_game(env))
             if not isinstance(env, gym.Env):
                 raise UserError(f"env_id={self.env_id!r}: it made a {type(env).__name__}, not a gymnasium.Env")
-        elif is_atari(self.env_id):
-            return OneAtariGame(self.env_id, self.env_kwargs, limit)
-        elif is_grid(self.env_id):
-            return make_grid(self.env_id, self.env_kwargs, limit)
+        elif is_atari(self.name):
+            return OneAtariGame(self.name, self.env_kwargs, limit)
+        elif is_grid(self.name):
+            return make_grid(self.name, self.env_kwargs, limit)
         else:
-            return gym.make(self.env_id, max_episode_steps=limit, **self.env_kwargs)
+            return gym.make(self.name, max_episode_steps=limit, **self.env_kwargs)
         return env if limit is None else _limited(env, limit)
 
     def game(self) -> Game:
@@ -259,13 +253,13 @@ class EnvMaker:
     def _in_turn(self, num_envs: int, seat: Callable[[Game], BoardEnv]) -> VectorEnv[Any, Any, Any]:
         if self.makes_vectors:
             return self._made_vector(1)
-        return self._games(num_envs) if is_atari(self.env_id) else self._sync(num_envs, seat)
+        return self._games(num_envs) if is_atari(self.name) else self._sync(num_envs, seat)
 
     def _vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         if self.makes_vectors:
             return self._made_vector(num_envs)
         mode = self.vectorization
-        if is_atari(self.env_id) and mode != "async":
+        if is_atari(self.name) and mode != "async":
             return self._games(num_envs)
         native = self._native()
         if mode == "native" and native is None:
@@ -293,7 +287,7 @@ class EnvMaker:
     def _games(self, num_envs: int) -> AtariGames:
         stack, limit = self.loop.frame_stack, self.loop.time_limit
         return AtariGames(
-            self.env_id, num_envs, self.env_kwargs, frame_stack=stack, time_limit=limit, threads=self._threads
+            self.name, num_envs, self.env_kwargs, frame_stack=stack, time_limit=limit, threads=self._threads
         )
 
     def _native(self) -> Callable[..., VectorEnv[Any, Any, Any]] | None:
@@ -318,18 +312,13 @@ class EnvMaker:
         try:
             return make()
         except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
-            raise UserError(f"env_id={self.env_id!r}: {_missing_extra(str(error))}") from error
+            raise UserError(f"env_id={self.env_id!r}: {missing_extra(str(error))}") from error
         except gym.error.Error as error:
             raise UserError(f"env_id={self.env_id!r}: {' '.join(str(error).split())}") from error
         except TypeError as error:
             if (self.env_kwargs or self.factory is None) and "argument" in str(error):
                 raise UserError(f"env_kwargs={self.env_kwargs!r}: {error}") from error
             raise
-
-
-def _kinds() -> tuple[type, ...]:
-    """What an environment can be."""
-    return (gym.Env, VectorEnv, *game_kinds())
 
 
 def _innermost(env: gym.Env[Any, Any]) -> Any:
@@ -369,32 +358,3 @@ def _parameters(factory: EnvFactory) -> Mapping[str, Any]:
         return inspect.signature(factory).parameters
     except (TypeError, ValueError):  # some classes written in C have no signature
         return {}
-
-
-def _find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
-    if env_id.startswith("custom "):
-        raise UserError(
-            f"env_id={env_id!r}: was given as an object, which cannot be found by name; pass it again (env=)"
-        )
-    for is_of, register in _REGISTERED_BY_IMPORT:
-        if is_of(env_id):
-            register(env_id)
-    old_name = _OLD_ATARI.match(env_id)
-    try:
-        spec = gym.spec(env_id)
-    except gym.error.Error as error:
-        near = suggest(env_id, [*gym.registry, *KNOWN_GAMES])
-        words = near if near else f": {' '.join(str(error).split())}"
-        if old_name is None:
-            raise UserError(f"env_id={env_id!r}: unknown environment{words}") from None
-    except ModuleNotFoundError as error:
-        raise UserError(f"env_id={env_id!r}: {_missing_extra(str(error))}") from None
-    else:
-        if old_name is None or not str(spec.entry_point).startswith("ale_py"):
-            return spec
-    raise UserError(f"env_id={env_id!r}: Atari games come preprocessed as 'ALE/{old_name[1]}-v5'")
-
-
-def _missing_extra(message: str) -> str:
-    extra = extra_behind(message)
-    return " ".join(message.split()) if extra is None else missing(extra, message)
