@@ -50,7 +50,7 @@ TOO_LOW = (
 # Blocks that are only looked at, by document and first line. There is nothing in them to run.
 SHOWN = {
     ("docs/design.md", "src/rl_training/"),
-    ("docs/configuration.md", "runs/ppo__CartPole-v1__seed0__20260312-120000/"),
+    ("docs/resume.md", "runs/ppo__CartPole-v1__seed0__20260312-120000/"),
     ("docs/planning.md", TOO_LOW),
     ("docs/cluster.md", "learner's machine                                   every other machine"),
     ("docs/cluster.md", 'python -c "import secrets; print(secrets.token_hex(32))" > token'),
@@ -67,6 +67,7 @@ OFF_POLICY, OFFLINE, PLANNING, DREAMING = (
     [name for name, entry in REGISTRY.items() if entry.family == family]
     for family in ("off_policy", "offline", "planning", "world_model")
 )
+FAMILIES = {entry.family for entry in REGISTRY.values()}
 TINY = ["num_envs=2", "total_timesteps=64", "eval_episodes=1"]
 
 
@@ -84,7 +85,7 @@ class Block:
     @property
     def destination(self) -> tuple[str, str] | None:
         """The file of the package that the block belongs to, and where in it: the first line of a recipe's block."""
-        match = re.fullmatch(r"# ((?:src|tests|docs)/\S+|README\.md): (.+)", self.first_line)
+        match = re.fullmatch(r"# ((?:src|tests|docs)/\S+): (.+)", self.first_line)
         return (match[1], match[2]) if match else None
 
     def __str__(self) -> str:
@@ -321,7 +322,7 @@ BAD_BLOCKS = {
     "a missing target": ("bash", "make tests"),
     "a missing extra": ("bash", 'pip install -e ".[everything]"'),
     "a missing file": ("bash", "pip install -c constraint.txt -e ."),
-    "a foreign package": ("bash", "pip install stable-baselines3"),
+    "a foreign package": ("bash", "pip install d3rlpy"),
     "a misspelt setting": ("bash", "rl-training train ppo/cartpole sede=1"),
     "a misspelt option": ("bash", "rl-training eval runs --episode 3"),
     "a misspelt command": ("bash", "rl-training dataset inspekt random.npz"),
@@ -356,16 +357,32 @@ def table(document: str, header: str) -> list[list[str]]:
 
 
 def test_algorithm_table_is_the_registry() -> None:
-    rows = table("README.md", "| algorithm | family | observations | actions |")
+    rows = table("docs/algorithms.md", "| algorithm | family | observations | actions |")
     assert rows == [
         [name, entry.family, ", ".join(entry.capabilities.observations), ", ".join(entry.capabilities.actions)]
         for name, entry in REGISTRY.items()
     ]
 
 
+def test_family_table_is_the_registry() -> None:
+    rows = table("README.md", "| family | algorithms | in one line |")
+    families = {family: [name for name, entry in REGISTRY.items() if entry.family == family] for family in FAMILIES}
+    assert {re.sub(r"[ -]", "_", family): re.findall(r"\w+", names) for family, names, _ in rows} == families
+
+
+def test_first_page_says_how_many_algorithms_there_are() -> None:
+    assert re.search(r"PyTorch: (\d+) algorithms", (ROOT / "README.md").read_text())[1] == str(len(REGISTRY))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_page_can_be_reached_from_the_first(document: str) -> None:
+    if document.startswith("docs/"):
+        assert re.search(rf"\({re.escape(document)}[)#]", (ROOT / "README.md").read_text()), document
+
+
 @pytest.mark.parametrize(
     ("document", "algorithms"),
-    [("README.md", list(REGISTRY)), ("docs/planning.md", PLANNING), ("docs/dreamer.md", DREAMING)],
+    [("docs/presets.md", list(REGISTRY)), ("docs/planning.md", PLANNING), ("docs/dreamer.md", DREAMING)],
 )
 def test_preset_table_says_what_the_presets_say(document: str, algorithms: list[str]) -> None:
     rows = [preset_row(name) for name in preset_names() if name.partition("/")[0] in algorithms]
@@ -393,13 +410,13 @@ def preset_row(name: str) -> list[str]:
 
 
 def test_settings_are_used_by_the_algorithms_that_the_tables_name() -> None:
-    for header, algorithms, all_of_them in (
-        ("| setting | alias | schedule | warm-up | used by |", list(REGISTRY), "all"),
-        ("| setting | what it says | used by |", OFF_POLICY, "all six"),
-        ("| setting | what it says | offline algorithms |", OFFLINE, "all five"),
-        ("| setting | what it says | planning algorithms |", PLANNING, "all three"),
+    for document, header, algorithms, all_of_them in (
+        ("README.md", "| setting | alias | schedule | warm-up | used by |", list(REGISTRY), "all"),
+        ("docs/algorithms.md", "| setting | what it says | used by |", OFF_POLICY, "all six"),
+        ("docs/offline.md", "| setting | what it says | offline algorithms |", OFFLINE, "all five"),
+        ("docs/planning.md", "| setting | what it says | planning algorithms |", PLANNING, "all three"),
     ):
-        for names, *_, said in table("README.md", header):
+        for names, *_, said in table(document, header):
             for name in re.findall(r"\w+", names):
                 able = [algo for algo in algorithms if name in settings_of(load_spec(algo))]
                 assert said == (all_of_them if able == algorithms else ", ".join(able)), name
@@ -439,23 +456,32 @@ def metrics_of(algo: str, **env: bool) -> set[str]:
 
 
 def test_early_stopping_table_has_every_key_and_default() -> None:
-    rows = {name: default for name, default, _ in table("docs/configuration.md", "| key | default | meaning |")}
+    rows = {name: default for name, default, _ in table("docs/control_surface.md", "| key | default | meaning |")}
     fields = EarlyStoppingRule.model_fields
     written = {name: "" if field.default is None else f"{field.default}" for name, field in fields.items()}
     assert rows == {name: default.removesuffix(".0") for name, default in written.items()}
 
 
 def test_schedule_table_has_every_kind() -> None:
-    rows = table("docs/configuration.md", "| type | takes | value at progress p = min(step / steps, 1) |")
+    rows = table("docs/control_surface.md", "| type | takes | value at progress p = min(step / steps, 1) |")
     assert {kind: set(re.findall(r"`([a-z]+)`", f"`{takes}`")) for kind, takes, _ in rows} == KINDS
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_links_lead_somewhere(document: str) -> None:
     text = (ROOT / document).read_text()
-    for target in re.findall(r"\]\(([^)#]+)\)", text):
-        if not target.startswith("https://"):
-            assert ((ROOT / document).parent / target).exists(), f"{document}: {target}"
+    for target in re.findall(r"\]\(([^)]+)\)|(?:src|srcset)=\"([^\"]+)\"", text):
+        file, _, heading = "".join(target).partition("#")
+        if not file.startswith("https://"):
+            path = (ROOT / document).parent / file if file else ROOT / document
+            assert path.exists(), f"{document}: {file}"
+            assert not heading or heading in headings(path), f"{document}: {file}#{heading}"
+
+
+def headings(document: Path) -> set[str]:
+    """What links to the headings of a page are made of."""
+    found = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
 def test_the_tree_in_the_design_is_the_package() -> None:
@@ -507,7 +533,7 @@ def test_recipe_for_an_algorithm_works(tmp_path: Path) -> None:
             put(copy, block)
             followed += 1
     assert followed == 13
-    name_in_the_settings_table(copy)
+    name_on_the_first_page(copy)
     assert in_copy(copy, "benchmarks/defaults.py").returncode == 0
     command = ("-c", "from rl_training.cli import main; main()")
     done = in_copy(copy, *command, "train", "plain_pg/cartpole", *tiny("plain_pg"))
@@ -531,6 +557,7 @@ def test_recipe_for_an_algorithm_works(tmp_path: Path) -> None:
         "test_contract.py::test_contract[plain_pg-",
         "test_docs.py::test_the_tree_in_the_design",
         "test_docs.py::test_algorithm_table",
+        "test_docs.py::test_family_table",
         "test_docs.py::test_preset_table",
         "test_docs.py::test_settings_are_used",
         "test_defaults_table.py::test_the_document_is_up_to_date",
@@ -578,13 +605,18 @@ def put(copy: Path, block: Block) -> None:
         file.write_text(f"{before}{start}{inside}\n{indent(text.strip(), '    ')}{close}{rest}")
 
 
-def name_in_the_settings_table(copy: Path) -> None:
-    """What the recipe says in words."""
+def name_on_the_first_page(copy: Path) -> None:
+    """What the recipe says in words, of the first page's settings, families and number of algorithms."""
     readme = copy / "README.md"
     lines = readme.read_text().splitlines(keepends=True)
     (row,) = [number for number, line in enumerate(lines) if line.startswith("| `ent_coef` | `entropy_coef` |")]
     lines[row] = lines[row].replace(" |\n", ", plain_pg |\n")
-    readme.write_text("".join(lines))
+    (row,) = [number for number, line in enumerate(lines) if line.startswith("| on-policy |")]
+    family, names, line = lines[row].strip("|\n").split("|")
+    lines[row] = f"|{family}|{names}, `plain_pg` |{line}|\n".replace("` , `", "`, `")
+    text = "".join(lines)
+    number = len(REGISTRY)
+    readme.write_text(text.replace(f"PyTorch: {number} algorithms", f"PyTorch: {number + 1} algorithms"))
 
 
 def in_copy(copy: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
