@@ -163,6 +163,18 @@ def test_tensors_that_claim_more_than_is_stored() -> None:
         read_tensors(forged({"x": torch.ones(3)}, b"torch\nFloatStorage", b"other\nFloatStorage"))
 
 
+def test_tensors_that_use_the_same_numbers_again_and_again() -> None:
+    """Layers may be shared; a short file that names its numbers a thousand times would fill the RAM."""
+    numbers = torch.ones(1000)
+    assert len(read_tensors(saved(dict.fromkeys("abc", numbers)))) == 3
+    with pytest.raises(ValueError, match="use the same numbers so often"):
+        read_tensors(saved({str(name): numbers for name in range(1000)}))
+    # The long numbers of a shape, whose product would be slow to compute.
+    long = b"\x8b" + (100_000).to_bytes(4, "little") + b"\x01" * 100_000
+    with pytest.raises(ValueError, match="a shape in it is damaged"):
+        read_tensors(forged({"x": torch.ones(3)}, b"K\x03\x85", long + b"\x85"))
+
+
 def test_compressed_or_overlapping_tensors_are_refused() -> None:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -237,6 +249,7 @@ def test_a_model_made_without_the_library(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"clip_obs": -1.0}, "its clip_obs is -1.0"),
+        ({"clip_obs": 10**400}, "is damaged"),
         ({"norm_obs": 3}, "does not say what it normalizes"),
         ({"obs_rms": [1.0]}, "its obs_rms are not those of one array"),
         ({"obs_rms": {"mean": np.zeros(4), "var": np.ones(3), "count": 1.0}}, "its obs_rms are damaged"),
@@ -260,7 +273,7 @@ def test_damaged_statistics_are_refused(changes: dict[str, Any], words: str, tmp
         ({"policy_kwargs": {"activation_fn": "<class 'my.Own'>"}}, "activation_fn"),
         ({"policy_kwargs": {"squash_output": True}}, "squash_output"),
         ({"policy_kwargs": None}, None),
-        ({"cg_max_steps": 3}, "is not a model of PPO"),
+        ({"cg_max_steps": 3}, "is not a model that is read"),
     ],
 )
 def test_settings_that_make_no_sense_are_one_line(change: dict[str, Any], words: str | None, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rl_training import PPO, SAC, UserError, from_sb3
+from rl_training import UserError, from_sb3
 
 sb3 = pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3")
 contrib = pytest.importorskip("sb3_contrib", reason="compares with SB3-Contrib")
@@ -49,8 +49,12 @@ NUMBERS, MIXED = box(4, low=-3.0, high=3.0), spaces.Dict({"b": box(3), "a": box(
 CHOICES, TWO = spaces.Discrete(3), box(2)
 UNEVEN = spaces.Box(np.array([-0.5, 0.0, -4.0], np.float32), np.array([0.5, 3.0, 1.0], np.float32))
 RELU = {"activation_fn": torch.nn.ReLU, "net_arch": [16]}
+SIZES = {"activation_fn": torch.nn.ELU, "net_arch": {"pi": [16, 8], "vf": [12], "qf": [12]}}
+BARE: dict[str, Any] = {"net_arch": []}
+QUANTILES = {"net_arch": [16], "n_quantiles": 9, "n_critics": 3}
+SHORT: dict[str, Any] = {"n_steps": 32}
 SMALL: dict[str, Any] = {"buffer_size": 50, "batch_size": 16, "learning_starts": 10}
-QUICK = {"eval_episodes": 1, "threads": 1}
+QUICK: dict[str, Any] = {"eval_episodes": 1, "threads": 1}
 
 # A name, the class, the policy, the spaces, and what the class is given.
 CASES: dict[str, tuple[Any, str, Any, Any, dict[str, Any]]] = {
@@ -70,6 +74,13 @@ CASES: dict[str, tuple[Any, str, Any, Any, dict[str, Any]]] = {
     "sac-image": (sb3.SAC, "CnnPolicy", IMAGE, TWO, {**SMALL, "policy_kwargs": {"net_arch": [16]}}),
     "td3-dict": (sb3.TD3, "MultiInputPolicy", MIXED, TWO, {**SMALL, "policy_kwargs": {"net_arch": [16]}}),
     "a2c-dict": (sb3.A2C, "MultiInputPolicy", MIXED, CHOICES, {}),
+    "ppo-apart": (sb3.PPO, "CnnPolicy", IMAGE, TWO, {"policy_kwargs": {"share_features_extractor": False}, **SHORT}),
+    "ppo-switches": (sb3.PPO, "MlpPolicy", NUMBERS, spaces.MultiBinary(3), SHORT),
+    "ppo-sizes": (sb3.PPO, "MlpPolicy", NUMBERS, UNEVEN, {"policy_kwargs": SIZES, **SHORT}),
+    "ppo-heads": (sb3.PPO, "MlpPolicy", NUMBERS, box(2, 2, low=-2.0, high=3.0), {"policy_kwargs": BARE, **SHORT}),
+    "sac-critics": (sb3.SAC, "MlpPolicy", NUMBERS, UNEVEN, {**SMALL, "policy_kwargs": {**SIZES, "n_critics": 3}}),
+    "tqc-dict": (contrib.TQC, "MultiInputPolicy", MIXED, UNEVEN, {**SMALL, "policy_kwargs": QUANTILES}),
+    "ddpg-uneven": (sb3.DDPG, "MlpPolicy", NUMBERS, UNEVEN, {**SMALL, "policy_kwargs": {"net_arch": [16]}}),
 }
 
 
@@ -117,7 +128,7 @@ def test_predictions_are_equal(name: str, tmp_path: Path) -> None:
     agent.close()
 
 
-@pytest.mark.parametrize("name", ["ppo", "a2c", "a2c-sde", "ppo-image", "a2c-dict"])
+@pytest.mark.parametrize("name", ["ppo", "a2c", "a2c-sde", "ppo-image", "a2c-dict", "ppo-apart", "ppo-sizes"])
 def test_values_are_equal(name: str, tmp_path: Path) -> None:
     model, file = made(name, tmp_path)
     agent, obs = taken(file, name), observations(CASES[name][2], 20)
@@ -129,13 +140,37 @@ def test_values_are_equal(name: str, tmp_path: Path) -> None:
     agent.close()
 
 
+@pytest.mark.parametrize("name", ["ppo", "ppo-wide", "a2c", "a2c-sde", "ppo-relu", "ppo-switches", "ppo-image"])
+def test_distributions_are_equal(name: str, tmp_path: Path) -> None:
+    """Not only the most likely action: the probability of every choice, and the deviation of every number."""
+    model, file = made(name, tmp_path)
+    agent, obs = taken(file, name), observations(CASES[name][2], 20)
+    policy, info = agent._run.algorithm.policy, agent._run.info
+    with torch.no_grad():
+        theirs = model.policy.get_distribution(tensors(model, obs)).distribution
+        ours = policy.network(policy.observer.tensors(rows_of(agent, obs)))[0]
+    if info.continuous:
+        unit = agent.config.model.unit(info)
+        reach = (np.array(info.action_high) - np.array(info.action_low)) / 2.0 * (1.0 if unit is None else unit)
+        deviation = ours[:, info.action_size :].exp().numpy() * reach
+        np.testing.assert_allclose(deviation, theirs.stddev.numpy(), rtol=1e-5)
+    else:
+        parts = [part.softmax(dim=1) for part in torch.split(ours, info.action_counts, dim=1)]
+        wanted = [theirs.probs] if isinstance(theirs, torch.distributions.Categorical) else theirs
+        if isinstance(theirs, torch.distributions.Bernoulli):
+            parts, wanted = [part[:, 1:] for part in parts], torch.split(theirs.probs, 1, dim=1)
+        for part, probabilities in zip(parts, wanted, strict=True):
+            torch.testing.assert_close(part, getattr(probabilities, "probs", probabilities), atol=1e-5, rtol=0.0)
+    agent.close()
+
+
 def rows_of(agent: Any, obs: Any) -> Any:
     from rl_training.api.inputs import policy_rows
 
     return policy_rows(obs, None, agent._run.info)[0]
 
 
-@pytest.mark.parametrize("name", ["sac", "td3", "ddpg", "tqc", "sac-image", "td3-dict"])
+@pytest.mark.parametrize("name", ["sac", "td3", "ddpg", "tqc", "sac-image", "td3-dict", "sac-critics", "tqc-dict"])
 def test_critics_and_their_targets_are_equal(name: str, tmp_path: Path) -> None:
     model, file = made(name, tmp_path)
     agent, obs = taken(file, name), observations(CASES[name][2], 20)
@@ -187,21 +222,26 @@ def test_a_learned_entropy_coefficient_is_kept(tmp_path: Path) -> None:
     agent.close()
 
 
-def test_it_trains_saves_and_loads(tmp_path: Path) -> None:
-    for name, kind in (("ppo", PPO), ("sac", SAC)):
-        _, file = made(name, tmp_path)
-        agent, obs = taken(file, name), observations(NUMBERS, 5)
-        before = agent.predict(obs, deterministic=True)[0]
-        agent.learn(64)
-        after = agent.predict(obs, deterministic=True)[0]
-        assert agent.num_timesteps == 64
-        assert not np.array_equal(before, after)
-        assert np.isfinite(agent.evaluate(2).mean)
-        saved = agent.save(tmp_path / f"ours_{name}")
-        again = kind.load(saved, env=lambda: Box(NUMBERS, UNEVEN))
-        np.testing.assert_array_equal(again.predict(obs, deterministic=True)[0], after)
-        for one in (agent, again):
-            one.close()
+@pytest.mark.parametrize("name", ["ppo", "a2c", "dqn", "sac", "td3", "ddpg", "tqc"])
+def test_it_trains_saves_and_loads(name: str, tmp_path: Path) -> None:
+    """What was saved after some training goes on as the agent itself does, to the bit."""
+    _, file = made(name, tmp_path)
+    _, _, space, actions, _ = CASES[name]
+    agent = taken(file, name)
+    before = agent._run.algorithm.policy.policy_state()
+    before = {key: tensor.clone() for key, tensor in before.items()}
+    agent.learn(64)
+    assert agent.num_timesteps in (64, 65)  # a rollout of A2C has 5 steps
+    after = agent._run.algorithm.policy.policy_state()
+    assert any(not torch.equal(before[key], tensor) for key, tensor in after.items())
+    assert np.isfinite(agent.evaluate(2).mean)
+    saved = agent.save(tmp_path / "ours")
+    again = type(agent).load(saved, env=lambda: Box(space, actions))
+    states = [one.learn(64)._run.algorithm.policy.policy_state() for one in (agent, again)]
+    for key, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][key]), key
+    for one in (agent, again):
+        one.close()
 
 
 def test_settings_are_taken_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -291,9 +331,30 @@ def test_only_rewards_are_normalized(tmp_path: Path) -> None:
     agent.close()
 
 
+def test_statistics_of_a_dict(tmp_path: Path) -> None:
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    space = spaces.Dict({"b": box(3), "a": box(2, low=-9.0, high=9.0)})
+    envs = VecNormalize(DummyVecEnv([lambda: Box(space, UNEVEN)]))
+    model = sb3.PPO("MultiInputPolicy", envs, n_steps=32, seed=1).learn(32)
+    model.save(tmp_path / "model")
+    envs.save(str(tmp_path / "vecnormalize.pkl"))
+    given: dict[str, Any] = {"env": lambda: Box(space, UNEVEN), "vec_normalize": tmp_path / "vecnormalize.pkl", **QUICK}
+    agent, obs = from_sb3(tmp_path / "model", **given), observations(space, 20)
+    theirs, _ = model.predict(envs.normalize_obs(obs), deterministic=True)
+    np.testing.assert_allclose(agent.predict(obs, deterministic=True)[0], theirs, atol=1e-5)
+    agent.close()
+    envs = VecNormalize(DummyVecEnv([lambda: Box(space, UNEVEN)]), norm_obs_keys=["a"])
+    envs.reset()
+    envs.save(str(tmp_path / "vecnormalize.pkl"))
+    message = refusal(tmp_path / "model", **given)
+    assert "scales the entries 'a' of a Dict (norm_obs_keys)" in message
+    assert "all that are no images are scaled: 'a', 'b'" in message
+
+
 def refusal(*given: Any, **settings: Any) -> str:
     with pytest.raises(UserError) as caught:
-        from_sb3(*given, **QUICK, **settings)
+        from_sb3(*given, **(QUICK | settings))
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -308,6 +369,10 @@ def test_what_does_not_fit_is_one_line(tmp_path: Path) -> None:
     message = refusal(tmp_path / "pendulum", env="Pendulum-v1", vec_normalize=statistics)
     assert "observations of the shape (4,); those of this environment are (3,)" in message
     assert "is missing" in refusal(tmp_path / "nothing.zip", env="CartPole-v1")
+    assert "path=None: must be the name of a file" in refusal(None, env="CartPole-v1")
+    assert "vec_normalize=3: must be the name of a file" in refusal(file, env="CartPole-v1", vec_normalize=3)
+    assert "env_id='CartPol-v1': unknown environment" in refusal(file, env="CartPol-v1")
+    assert "learnin_rate: unknown key" in refusal(file, env="CartPole-v1", learnin_rate=1.0)
     assert "does not hold a VecNormalize" in refusal(
         tmp_path / "pendulum", env="Pendulum-v1", vec_normalize=pickled(tmp_path)
     )
@@ -331,12 +396,51 @@ def pickled(folder: Path) -> Path:
 
 
 def test_models_of_other_algorithms_are_refused(tmp_path: Path) -> None:
-    for kind, given in ((contrib.TRPO, {}), (contrib.ARS, {}), (contrib.QRDQN, SMALL), (contrib.RecurrentPPO, {})):
+    for kind, env, given in (
+        (contrib.ARS, "CartPole-v1", {}),
+        (contrib.QRDQN, "CartPole-v1", SMALL),
+        (contrib.RecurrentPPO, "CartPole-v1", {}),
+        (contrib.CrossQ, "Pendulum-v1", SMALL),
+    ):
         policy = "MlpLstmPolicy" if kind is contrib.RecurrentPPO else "MlpPolicy"
-        kind(policy, "CartPole-v1", **given).save(tmp_path / "other")
-        message = refusal(tmp_path / "other", env="CartPole-v1")
-        assert str(tmp_path / "other.zip") in message
+        kind(policy, env, **given).save(tmp_path / "other")
+        message = refusal(tmp_path / "other", env=env)
+        assert f"{str(tmp_path / 'other.zip')!r}: is a model of {kind.__name__}; those of PPO, A2C" in message
+    contrib.TRPO("MlpPolicy", "CartPole-v1").save(tmp_path / "other")
+    assert "is not a model that is read; those of PPO" in refusal(tmp_path / "other", env="CartPole-v1")
     sb3.SAC("MlpPolicy", "Pendulum-v1", use_sde=True, **SMALL).save(tmp_path / "other")
     assert "use_sde" in refusal(tmp_path / "other", env="Pendulum-v1")
     _, file = made("ppo", tmp_path, policy_kwargs={"squash_output": True}, use_sde=True)
     assert "squash_output" in refusal(file, env="CartPole-v1")
+    sb3.PPO("MlpPolicy", Box(IMAGE, CHOICES), n_steps=32).save(tmp_path / "flat")
+    message = refusal(tmp_path / "flat", env=lambda: Box(IMAGE, CHOICES))
+    assert "are only here; images are read as by CnnPolicy" in message
+
+
+class Masked(Box):
+    """Tells masks in both ways: theirs and ours."""
+
+    def __init__(self) -> None:
+        super().__init__(NUMBERS, CHOICES)
+
+    def action_masks(self) -> Any:
+        return np.array([False, True, True])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return super().reset(seed=seed)[0], {"action_mask": self.action_masks()}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, {"action_mask": self.action_masks()}
+
+
+def test_a_model_with_masks_is_a_ppo(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = contrib.MaskablePPO("MlpPolicy", Masked(), n_steps=32, seed=1).learn(32)
+    model.save(tmp_path / "masked")
+    agent, obs = from_sb3(tmp_path / "masked", env=Masked, **QUICK), observations(NUMBERS, 20)
+    masks = np.random.default_rng(0).random((20, 3)) < 0.5
+    masks[:, 0] |= ~masks.any(axis=1)
+    theirs, _ = model.predict(obs, deterministic=True, action_masks=masks)
+    np.testing.assert_array_equal(agent.predict(obs, deterministic=True, action_masks=masks)[0], theirs)
+    assert "action_masks() of the environment" in caplog.text
+    agent.close()

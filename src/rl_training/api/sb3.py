@@ -10,7 +10,8 @@ from rl_training.api.algorithms import A2C, DDPG, DQN, PPO, SAC, TD3, TQC, Agent
 from rl_training.runtime.envs.given import Env
 from rl_training.runtime.sb3.files import Model, Statistics, read_model, read_statistics
 from rl_training.runtime.sb3.settings import Kind, activation_of, kind_of, scales_images, settings_of
-from rl_training.runtime.sb3.weights import Networks, load_networks, load_statistics, read_networks
+from rl_training.runtime.sb3.statistics import load_statistics
+from rl_training.runtime.sb3.weights import Networks, load_networks, read_networks
 from rl_training.types import UserError
 
 _LOG = logging.getLogger("rl_training")
@@ -47,7 +48,7 @@ def from_sb3(
     try:
         _load(agent, model, networks)
         if statistics is not None:
-            load_statistics(agent._run.algorithm, statistics, repr(str(vec_normalize)))
+            load_statistics(agent._run.algorithm, statistics, agent._run.info, repr(str(vec_normalize)))
     except UserError:
         agent.close()
         raise

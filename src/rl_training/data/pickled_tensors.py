@@ -31,6 +31,8 @@ _RECONSTRUCT = {Name(f"numpy.{core}.multiarray", "_reconstruct") for core in ("c
 _SCALAR = {Name(f"numpy.{core}.multiarray", "scalar") for core in ("core", "_core")}
 _FROM_BUFFER = {Name(f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")}
 _DTYPE = Name("numpy", "dtype")
+_LONGEST_SIDE = 1 << 48  # a product of longer ones would take long to compute
+_MOST_VIEWS = 8  # how often all stored numbers may be used: networks that share layers name them several times
 _PLAIN_KINDS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1")
 
 
@@ -70,7 +72,15 @@ def _state_dict(value: Any, stored: Mapping[str, bytes]) -> dict[str, Array]:
         raise ValueError("it holds something else than tensors by their names")
     if not all(isinstance(name, str) for name in value):
         raise ValueError("the name of a tensor is no text")
-    return {name: _tensor(name, entry, stored) for name, entry in value.items()}
+    tensors, left = {}, _MOST_VIEWS * sum(map(len, stored.values()))
+    for name, entry in value.items():
+        tensors[name] = array = _tensor(name, entry, stored)
+        left -= array.nbytes
+        if left < 0:
+            raise ValueError(
+                "its tensors use the same numbers so often that they would take far more RAM than the file"
+            )
+    return tensors
 
 
 def _tensor(name: str, value: Any, stored: Mapping[str, bytes]) -> Array:
@@ -99,6 +109,8 @@ def _tensor(name: str, value: Any, stored: Mapping[str, bytes]) -> Array:
 
 def _whole(sizes: Any) -> tuple[int, ...]:
     if not isinstance(sizes, tuple) or len(sizes) > 32 or any(type(size) is not int for size in sizes):
+        raise ValueError("a shape in it is damaged")
+    if any(abs(size) > _LONGEST_SIDE for size in sizes):
         raise ValueError("a shape in it is damaged")
     return sizes
 

@@ -23,6 +23,7 @@ _FLAWS = (
     ValueError,
     EOFError,
     OSError,
+    OverflowError,  # a whole number that no float reaches
     RuntimeError,  # also NotImplementedError and RecursionError
     zipfile.BadZipFile,
     zlib.error,
@@ -49,18 +50,24 @@ class Moments(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """What VecNormalize keeps: None in place of moments that it does not use."""
+    """What VecNormalize keeps: None in place of moments that it does not use; of a Dict those of its entries."""
 
-    obs: Moments | None
+    obs: Moments | dict[str, Moments] | None
     obs_clip: float
     returns: Moments | None
     reward_clip: float
     epsilon: float
 
 
+def _file(key: str, path: str | Path) -> Path:
+    if not isinstance(path, str | Path):
+        raise UserError(f"{key}={path!r:.80}: must be the name of a file")
+    return Path(path)
+
+
 def read_model(path: str | Path) -> Model:
     """Read a model that Stable-Baselines3 saved; the ending .zip may be left out, as there."""
-    file = Path(path)
+    file = _file("path", path)
     if not file.exists() and file.with_name(f"{file.name}.zip").exists():
         file = file.with_name(f"{file.name}.zip")
     try:
@@ -115,7 +122,7 @@ def _is_object(value: Any) -> bool:
 
 def read_statistics(path: str | Path) -> Statistics:
     """Read what `VecNormalize.save` wrote, by a machine that calls nothing."""
-    file = Path(path)
+    file = _file("vec_normalize", path)
     try:
         check_plain_file(file)
         size = file.stat().st_size
@@ -138,12 +145,18 @@ def _statistics(value: Any) -> Statistics:
     if any(type(state.get(name)) is not bool for name in ("norm_obs", "norm_reward")):
         raise ValueError("it does not say what it normalizes")
     return Statistics(
-        _moments(state.get("obs_rms"), "obs_rms") if state["norm_obs"] else None,
+        _obs_moments(state.get("obs_rms")) if state["norm_obs"] else None,
         numbers["clip_obs"],
         _moments(state.get("ret_rms"), "ret_rms") if state["norm_reward"] else None,
         numbers["clip_reward"],
         numbers["epsilon"],
     )
+
+
+def _obs_moments(value: Any) -> Moments | dict[str, Moments]:
+    if not isinstance(value, dict):
+        return _moments(value, "obs_rms")
+    return {str(key): _moments(entry, f"obs_rms[{key!r:.40}]") for key, entry in value.items()}
 
 
 def _moments(value: Any, name: str) -> Moments:

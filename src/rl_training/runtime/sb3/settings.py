@@ -51,15 +51,22 @@ def kind_of(model: Model) -> Kind:
     """The algorithm that a model was trained by, found by a setting that only it has."""
     data = model.data
     mark = next((mark for mark in _MARKS if mark in data), None)
-    algo = None if mark is None else _MARKS[mark]
-    if algo is None:
+    algo, other = None if mark is None else _MARKS[mark], _OTHERS.get(_policy_module(model))
+    if algo is None or other is not None:
         raise UserError(
-            f"{str(model.path)!r}: is not a model of PPO, A2C, DQN, SAC, TD3, DDPG or TQC, whose networks ours can be"
+            f"{str(model.path)!r}: is {f'a model of {other}' if other else 'not a model that is read'}; those of PPO, "
+            "A2C, DQN, SAC, TD3, DDPG and TQC are"
         )
     # DDPG is a TD3 there, without delay and without noise on its targets.
     if mark == "target_policy_noise" and data.get("policy_delay") == 1 and data.get("target_noise_clip") == 0:
         algo = "ddpg"
     return KINDS[algo]
+
+
+def _policy_module(model: Model) -> str:
+    """The module that the class of the policy is in, which the file shows as text."""
+    shown = model.data.get("policy_class")
+    return str(shown.get("__module__", "")) if isinstance(shown, dict) else ""
 
 
 def activation_of(model: Model, kind: Kind) -> str:
@@ -94,6 +101,10 @@ def settings_of(model: Model, kind: Kind) -> Settings:
     _scheduled(found, data, "learning_rate", "learning_rate", shown="lr_schedule")
     for step in kind.further:
         step(found, model, kind)
+    if _policy_module(model) == _MASKABLE:
+        found.missing.append("action_masks() of the environment: masks are info['action_mask'] of reset and step here")
+    if _kwargs(model).get("share_features_extractor") is True and not kind.on_policy:
+        found.missing.append("share_features_extractor: actor and critics have an encoder each; see share_encoder")
     for name in sorted(_kwargs(model).keys() - _SHOWN - {":type:"}):
         found.missing.append(f"policy_kwargs[{name!r:.40}]")
     return found
@@ -255,7 +266,7 @@ KINDS = {
 }
 # The algorithms by a setting that only they have; those without a name here are not read.
 _MARKS = {
-    "cg_max_steps": None,
+    "cg_max_steps": None,  # TRPO
     "top_quantiles_to_drop_per_net": "tqc",
     "target_policy_noise": "td3",
     "target_entropy": "sac",
@@ -263,3 +274,11 @@ _MARKS = {
     "clip_range": "ppo",
     "gae_lambda": "a2c",
 }
+# The module of a policy, where a class that is not read has the settings of one that is.
+_OTHERS = {
+    "sb3_contrib.qrdqn.policies": "QRDQN",
+    "sb3_contrib.crossq.policies": "CrossQ",
+    "sb3_contrib.common.recurrent.policies": "RecurrentPPO",
+    "sb3_contrib.ars.policies": "ARS",
+}
+_MASKABLE = "sb3_contrib.common.maskable.policies"

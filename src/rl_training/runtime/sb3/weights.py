@@ -1,8 +1,8 @@
 """From the networks of Stable-Baselines3 to ours: the same layers under other names, in other units where these differ.
 
-Three differences are evened out. Critics there see observations before actions, here actions come first. A Gaussian
-policy there computes actions in the environment's units, also if the bounds are not symmetric. And images there may
-stay unscaled (`normalize_images=False`).
+Four differences are evened out. Critics there see observations before actions, here actions come first. A Gaussian
+policy there computes actions in the environment's units, also if the bounds are not symmetric. Images there may stay
+unscaled (`normalize_images=False`). And an action that is on or off has one output there, here one for each choice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.parts.actor_critic_policy import PolicyModelConfig
 from rl_training.experiment.config import Config
-from rl_training.runtime.sb3.files import Model, Statistics
+from rl_training.runtime.sb3.files import Model
 from rl_training.types import Array, SpaceInfo, UserError
 
 Dense = list[tuple[Array, Array]]  # the weights and biases of a chain of layers
@@ -78,6 +78,7 @@ class ActorCritic:
     """The networks of PPO and A2C."""
 
     encoder: Named
+    value_encoder: Named
     policy: Dense
     value: Dense
     action_head: tuple[Array, Array]
@@ -87,15 +88,11 @@ class ActorCritic:
     @classmethod
     def read(cls, weights: Weights, variables: Mapping[str, Array]) -> ActorCritic:
         shared, own = weights.under("features_extractor."), weights.under("pi_features_extractor.")
-        critics = weights.under("vf_features_extractor.")
-        encoder = shared or own
-        if any(not np.array_equal(array, critics.get(name, array)) for name, array in encoder.items()):
-            raise UserError(
-                f"{weights.place}: policy and value have encoders of their own (share_features_extractor=False), "
-                "which ours do not"
-            )
+        encoder, value = shared or own, weights.under("vf_features_extractor.")
+        is_one = all(np.array_equal(array, value.get(name, array)) for name, array in encoder.items())
         networks = cls(
             encoder,
+            {} if is_one else value,
             weights.chain("mlp_extractor.policy_net"),
             weights.chain("mlp_extractor.value_net"),
             weights.layer("action_net"),
@@ -108,7 +105,8 @@ class ActorCritic:
     def settings(self) -> dict[str, Any]:
         policy, value = _sizes(self.policy), _sizes(self.value)
         sizes = {"hidden_sizes": policy if policy == value else {"policy": policy, "value": value}}
-        return sizes | ({"use_sde": True} if self.log_std is not None and self.log_std.ndim == 2 else {})
+        sde = {"use_sde": True} if self.log_std is not None and self.log_std.ndim == 2 else {}
+        return sizes | sde | ({"share_encoder": False} if self.value_encoder else {})
 
     def states(self, config: Config, info: SpaceInfo, image_scale: float) -> States:
         weight, bias = self.action_head
@@ -121,11 +119,16 @@ class ActorCritic:
             reach = (high - low) / 2.0 * (1.0 if unit is None else unit.astype(np.float64))
             weight, bias = weight / reach[:, None], (bias - (high + low) / 2.0) / reach
             log_std = log_std - np.log(reach)
+        elif set(info.action_counts) == {2} and 2 * len(bias) == info.action_size:  # MultiBinary
+            weight, bias = (
+                np.stack([np.zeros_like(on), on], axis=1).reshape(-1, *on.shape[1:]) for on in (weight, bias)
+            )
         heads = _torso("policy_torso.", self.policy) | _torso("value_torso.", self.value)
         heads |= _layer("policy_head.", (weight, bias)) | _layer("value_head.", self.value_head)
         heads |= {} if log_std is None else {"log_std": log_std}
         if info.obs_kind != "vector":
             heads = _prefixed("heads.", heads) | _encoder(self.encoder, info, image_scale)
+            heads |= _prefixed("value_", _encoder(self.value_encoder, info, image_scale))
         return States(_prefixed("network.", heads))
 
 
@@ -340,34 +343,13 @@ def _fitted(arrays: Named, wanted: Mapping[str, Tensor], place: str, env_id: str
         there = arrays[name].shape if name in arrays else None
         here = tuple(wanted[name].shape) if name in wanted else None
         if there != here:
-            raise UserError(
-                f"{place}: does not fit env={env_id!r}: the weights {name!r} have the shape {there} there and {here} "
-                "here; give the environment that it was trained in, with the same wrappers and frame_stack"
-            )
+            differ = f"have the shape {there} there and {here} here"
+            if there is None or here is None:
+                differ = f"are only {'here' if there is None else 'there'}"
+            advice = "give the environment that it was trained in, with the same wrappers and frame_stack"
+            if "encoder." in name:
+                advice = f"images are read as by CnnPolicy, with NatureCNN, here; else {advice}"
+            raise UserError(f"{place}: does not fit env={env_id!r}: the weights {name!r} {differ}; {advice}")
     return {
         name: torch.from_numpy(np.ascontiguousarray(arrays[name])).to(tensor.dtype) for name, tensor in wanted.items()
     }
-
-
-def load_statistics(algorithm: Algorithm, statistics: Statistics, place: str) -> None:
-    """Put the scales of VecNormalize into a new algorithm that normalizes."""
-    if statistics.obs is not None:
-        policy = algorithm.policy.policy_state()
-        moments = statistics.obs
-        if moments.mean.shape != tuple(policy["obs_normalizer.mean"].shape):
-            raise UserError(
-                f"{place}: is of observations of the shape {moments.mean.shape}; those of this environment are "
-                f"{tuple(policy['obs_normalizer.mean'].shape)}"
-            )
-        algorithm.policy.load_policy_state(policy | _prefixed_tensors("obs_normalizer.", statistics, moments))
-    training = algorithm.training_state()
-    if statistics.returns is not None and "reward_normalizer" in training:
-        training["reward_normalizer"] |= _prefixed_tensors("", statistics, statistics.returns)
-        algorithm.load_training_state(training)
-
-
-def _prefixed_tensors(prefix: str, statistics: Statistics, moments: Any) -> dict[str, Tensor]:
-    # Ours add 1e-8 to the variance, which is their epsilon unless somebody changed it.
-    var = moments.var + (statistics.epsilon - 1e-8)
-    named = {"mean": moments.mean, "var": var, "count": np.float64(moments.samples)}
-    return {f"{prefix}{name}": torch.as_tensor(np.asarray(value), dtype=torch.float64) for name, value in named.items()}
