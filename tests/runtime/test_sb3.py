@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import zipfile
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ class Box(gym.Env[Any, Any]):
     """Random observations of any space; actions do nothing."""
 
     def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
-        self.observation_space, self.action_space = observation_space, action_space
+        # Copies: a space has a generator, and environments must not draw from one another's.
+        self.observation_space, self.action_space = deepcopy(observation_space), deepcopy(action_space)
         self._left = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:

@@ -325,8 +325,8 @@ def _encoder(theirs: Named, info: SpaceInfo, image_scale: float) -> Named:
 def load_networks(algorithm: Algorithm, states: States, place: str, env_id: str) -> None:
     """Put the weights into a new algorithm; what it has besides keeps its initial state."""
     policy = algorithm.policy.policy_state()
-    own = {name for name in policy if not name.startswith("obs_normalizer.")}
-    network = _fitted(states.policy, {name: policy[name] for name in own}, place, env_id)
+    own = {name: tensor for name, tensor in policy.items() if not name.startswith("obs_normalizer.")}
+    network = _fitted(states.policy, own, place, env_id)
     algorithm.policy.load_policy_state(policy | network)
     training = algorithm.training_state()
     for name, arrays in (states.learners or {}).items():
