@@ -36,6 +36,7 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.train import Interrupted, Run, build, train
 from rl_training.testing import tiny_config
 from rl_training.types import Metrics, UserError
+from sb3_files import write_model, write_statistics
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
@@ -47,8 +48,12 @@ TOO_LOW = (
     "value_limit=100: at gamma=0.997 over 500 steps, rewards as those so far add up to 259.1, which the model cannot "
     "represent; set it higher"
 )
-# Blocks that are only looked at, by document and first line. There is nothing in them to run.
+# Blocks that are only looked at, by document and first line: there is nothing in them to run, or another test does it.
 SHOWN = {
+    (
+        "docs/coming_from.md",
+        '"""Trains PPO on CartPole and keeps the best model; then loads it, plays with it and trains it further."""',
+    ),
     ("docs/design.md", "src/rl_training/"),
     ("docs/resume.md", "runs/ppo__CartPole-v1__seed0__20260312-120000/"),
     ("docs/planning.md", TOO_LOW),
@@ -111,11 +116,16 @@ def blocks(document: str) -> list[Block]:
 
 @pytest.fixture
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder with the examples in it and the run that the documents speak of; nothing is left behind."""
+    """A folder with the examples in it and the files that the documents speak of; nothing is left behind."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    write_model(tmp_path / "ppo_cartpole.zip")
+    write_statistics(tmp_path / "vecnormalize.pkl")
+    (tmp_path / "ppo.yml").write_text(
+        "CartPole-v1: {policy: MlpPolicy, n_envs: 8, n_steps: 32, learning_rate: lin_0.001}"
+    )
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:

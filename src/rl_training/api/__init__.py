@@ -24,6 +24,7 @@ from rl_training.api.algorithms import EfficientZero as EfficientZero
 from rl_training.api.algorithms import GumbelMuZero as GumbelMuZero
 from rl_training.api.algorithms import MuZero as MuZero
 from rl_training.api.algorithms import RecurrentPPO as RecurrentPPO
+from rl_training.api.sb3 import evaluate_policy as evaluate_policy
 from rl_training.api.sb3 import from_sb3 as from_sb3
 from rl_training.experiment.config import Config as Config
 from rl_training.experiment.config import ConfigError as ConfigError

@@ -1,10 +1,10 @@
-"""Agents from models of Stable-Baselines3: `from_sb3("model.zip", env="CartPole-v1")`."""
+"""For those who come from Stable-Baselines3: agents from its models, and its function that evaluates."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 from rl_training.api.algorithms import A2C, DDPG, DQN, PPO, SAC, TD3, TQC, Agent
 from rl_training.runtime.envs.given import Env
@@ -91,3 +91,45 @@ def _always(kind: Kind, steps: Any) -> list[str]:
     trained = f" (the model has {steps})" if isinstance(steps, int) else ""
     left = ["the state of the optimisers", f"the number of steps{trained}, so schedules start anew"]
     return left if kind.on_policy else [*left, "the replay buffer"]
+
+
+@overload
+def evaluate_policy(
+    model: Agent,
+    env: Env | None = None,
+    n_eval_episodes: int = 10,
+    deterministic: bool = True,
+    *,
+    return_episode_rewards: Literal[False] = False,
+) -> tuple[float, float]: ...
+
+
+@overload
+def evaluate_policy(
+    model: Agent,
+    env: Env | None = None,
+    n_eval_episodes: int = 10,
+    deterministic: bool = True,
+    *,
+    return_episode_rewards: Literal[True],
+) -> tuple[list[float], list[int]]: ...
+
+
+def evaluate_policy(
+    model: Agent,
+    env: Env | None = None,
+    n_eval_episodes: int = 10,
+    deterministic: bool = True,
+    *,
+    return_episode_rewards: bool = False,
+) -> tuple[float, float] | tuple[list[float], list[int]]:
+    """Return mean and standard deviation of the returns of some episodes, or the returns and lengths of all of them.
+
+    This is `model.evaluate` under the name and with the arguments that Stable-Baselines3 has for it.
+    """
+    if not isinstance(model, Agent):
+        raise UserError(f"model={model!r:.80}: must be an agent, such as PPO('CartPole-v1')")
+    found = model.evaluate(n_eval_episodes, deterministic=deterministic, env=env)
+    if return_episode_rewards:
+        return list(found.returns), list(found.lengths)
+    return found.mean, found.std
