@@ -80,6 +80,45 @@ def test_a_program_that_calls_something_in_the_weights_is_refused(tmp_path: Path
     assert not (tmp_path / "harm").exists()
 
 
+@pytest.mark.parametrize("name", [b"os system", b"posix system", b"builtins eval", b"builtins exec", b"subprocess run"])
+def test_programs_of_well_known_attacks_are_only_noted(name: bytes, tmp_path: Path) -> None:
+    """As weights, as a class of a tensor, and beside a valid VecNormalize: nothing happens but a message, or a note."""
+    module, function = name.split()
+    harm = f"open({str(tmp_path / 'harm')!r}, 'w')".encode()
+    attack = b"c" + module + b"\n" + function + b"\n(X" + len(harm).to_bytes(4, "little") + harm + b"tR"
+    made = interpret(attack + b".")
+    assert (made.by, made.arguments) == (Name(module.decode(), function.decode()), (harm.decode(),))
+    (tmp_path / "statistics.pkl").write_bytes(attack + b"0" + pickle.dumps(3))  # called, dropped, then a number
+    with pytest.raises(UserError, match="does not hold a VecNormalize"):
+        read_statistics(tmp_path / "statistics.pkl")
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("archive/data.pkl", b"}X\x01\x00\x00\x00w" + attack + b"s.")
+    write_model(tmp_path / "model.zip", policy=buffer.getvalue())
+    with pytest.raises(UserError, match="'w' is no tensor, but made by"):
+        from_sb3(tmp_path / "model.zip", "CartPole-v1")
+    assert not (tmp_path / "harm").exists()
+
+
+def test_names_that_lead_out_of_the_archive_are_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    write_model(folder / "model.zip")
+    with zipfile.ZipFile(folder / "model.zip", "a") as archive:
+        for name in ("../evil", str(tmp_path / "evil"), "policy.pth/../../evil"):
+            archive.writestr(name, b"evil")
+    assert set(read_model(folder / "model.zip").weights)
+    assert {path.name for path in tmp_path.rglob("*")} == {"inner", "model.zip"}
+
+
+def test_a_bomb_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ram, "available_memory", lambda: 1 << 20)
+    write_zip(tmp_path / "bomb.zip", {"data": b"{}", "policy.pth": bytes(8 << 20)}, zipfile.ZIP_DEFLATED)
+    assert (tmp_path / "bomb.zip").stat().st_size < 1 << 14
+    monkeypatch.setattr(zipfile.ZipFile, "read", lambda *_: pytest.fail("it was read"))
+    refused(tmp_path / "bomb.zip", "of RAM are available")
+
+
 def test_extensions_and_other_opcodes_are_refused() -> None:
     for program, name in (
         (b"\x82\x01.", "EXT1"),
