@@ -17,14 +17,15 @@ from yaml import YAMLError
 
 from rl_training.algorithms.base import AlgorithmConfig, AlgorithmSpec, ConfigPart, LoopConfig, NetworkConfig
 from rl_training.data.checked_files import damaged
+from rl_training.experiment.curves import Curves
 from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_of
 from rl_training.experiment.manager import RunFolder
 from rl_training.experiment.presets import preset_names, preset_path
 from rl_training.experiment.references import is_reference
 from rl_training.experiment.registry import REGISTRY, load_spec, suggest
-from rl_training.experiment.schedules import Control, Schedule, ScheduleError, parse_control
+from rl_training.experiment.schedules import Control, Curve, Schedule, ScheduleError, parse_control
 from rl_training.experiment.settings import RunConfig
-from rl_training.experiment.trust import TRAINING, Gate, code_in, names_code, owner_of, run_around
+from rl_training.experiment.trust import SCHEDULES, TRAINING, Gate, code_in, names_code, owner_of, run_around
 from rl_training.types import UserError
 
 
@@ -43,7 +44,10 @@ class ConfigError(UserError):
 
 @dataclass(frozen=True)
 class Config:
-    """A checked config: run, loop, model and algorithm settings, and the schedules of the last."""
+    """A checked config: run, loop, model and algorithm settings, and the schedules of the last.
+
+    `curves` are the functions among the schedules that were given as they are, by key.
+    """
 
     spec: AlgorithmSpec
     run: RunConfig
@@ -52,6 +56,7 @@ class Config:
     algorithm: AlgorithmConfig
     scheduling: Mapping[str, Any] = field(default_factory=dict)
     controls: Mapping[str, Control] = field(default_factory=dict)
+    curves: Mapping[str, Curve] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
         """Every setting with its value, as plain data: what is written to the run and read back from it."""
@@ -63,7 +68,11 @@ class Config:
 
     def replace(self, **values: Any) -> Config:
         """The same config with other values, checked again."""
-        return load_config(self.flat(), **values)
+        return load_config(self.given(), **values)
+
+    def given(self) -> dict[str, Any]:
+        """The flat settings with functions in place of their names, from which the same config can be read here."""
+        return self.flat() | dict(self.curves)
 
 
 def load_config(
@@ -123,10 +132,13 @@ def _load(
     settings = settings_of(spec)
     problems: list[str] = []
     merged: dict[str, Any] = {}
+    uses = tuple(uses)
+    curves = Curves(gate, checked=SCHEDULES in uses)
     for layer in layers:
-        above = _canonical(layer, settings, problems)
+        above = curves.take(_canonical(layer, settings, problems))
         merged = _merge(_without_defaults(merged, above, settings), spec.model.on_top(above, merged))
-    config = _check(source, spec, settings, _with_default_schedules(merged, settings), problems)
+    curves.admit(merged)
+    config = _check(source, spec, settings, _with_default_schedules(merged, settings), problems, curves)
     if gate is not None:
         gate.admit(code_in(config, uses))
     return config
@@ -249,7 +261,12 @@ def _canonical(layer: Mapping[str, Any], settings: Mapping[str, Setting], proble
 
 
 def _check(
-    source: str, spec: AlgorithmSpec, settings: Mapping[str, Setting], merged: dict[str, Any], problems: list[str]
+    source: str,
+    spec: AlgorithmSpec,
+    settings: Mapping[str, Setting],
+    merged: dict[str, Any],
+    problems: list[str],
+    curves: Curves,
 ) -> Config:
     scheduling = {key: value for key, value in merged.items() if key not in settings and key.endswith(SUFFIXES)}
     known = [*settings, *(name + suffix for name, s in settings.items() if s.schedulable for suffix in SUFFIXES)]
@@ -258,6 +275,13 @@ def _check(
             why = spec.model.absent.get(key)
             problems.append(
                 f"{key}: " + (f"{spec.name} has none: {why}" if why else f"unknown key{suggest(key, known)}")
+            )
+    for key in [key for key, value in merged.items() if callable(value) and key in settings]:
+        if settings[key].schedulable:
+            merged.pop(key)
+            problems.append(
+                f"{key}: a function is given as {key}_schedule, and is called with the progress of the run, from 0 to "
+                "1 (in Stable-Baselines3 with what remains, from 1 to 0)"
             )
     # pydantic would take true for 1.
     for key in [key for key, value in merged.items() if isinstance(value, bool) and key in settings]:
@@ -269,11 +293,11 @@ def _check(
         parts[part] = _check_part(kind, given, problems)
     algorithm = parts["algorithm"]
     horizon = getattr(parts["run"], "total_timesteps", None)
-    controls = dict(_check_scheduling(scheduling, settings, algorithm, horizon, known, problems))
+    controls = dict(_check_scheduling(scheduling, settings, algorithm, horizon, known, problems, curves))
     if problems:
         raise ConfigError(source, problems)
     scheduling = {key: value for key, value in scheduling.items() if value is not None}
-    return Config(spec, scheduling=scheduling, controls=controls, **parts)  # type: ignore[arg-type]
+    return Config(spec, scheduling=scheduling, controls=controls, curves=curves.given, **parts)  # type: ignore[arg-type]
 
 
 def _check_part(kind: type[ConfigPart], given: dict[str, Any], problems: list[str]) -> ConfigPart:
@@ -293,6 +317,7 @@ def _check_scheduling(
     horizon: int | None,
     known: Sequence[str],
     problems: list[str],
+    curves: Curves,
 ) -> Iterator[tuple[str, Control]]:
     bases = dict.fromkeys(key[: -len(suffix)] for key in scheduling for suffix in SUFFIXES if key.endswith(suffix))
     for name in bases:
@@ -311,13 +336,21 @@ def _check_scheduling(
             learned = f"{name}={base!r} is learned; give a number to schedule"
             problems.append(f"{given[0]}={scheduling[given[0]]!r}: {learned}")
             continue
+        curve = curves.curve_of(settings[name], schedule)
         try:
-            control = parse_control(base, schedule, warmup)
+            control = parse_control(base, curve, warmup)
+            if callable(curve) and not curves.checked:
+                yield name, control
+                continue
             control.at(0, horizon)
+            low, high = control.extremes()
         except ScheduleError as error:
-            problems.append(f"{given[0]}={scheduling[given[0]]!r}: {error}")
+            problem = f"{given[0]}={scheduling[given[0]]!r}: {error}"
+            if callable(curve) and curves.gate is not None:  # the function is to blame, and not the file that names it
+                raise UserError(problem) from None
+            problems.append(problem)
             continue
-        for value in control.extremes():
+        for value in (low, high):
             complaint = settings[name].out_of_range(value)
             if complaint:
                 problems.append(f"{given[0]}={scheduling[given[0]]!r}: it reaches {value:g}, but {name} {complaint}")

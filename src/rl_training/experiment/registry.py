@@ -96,10 +96,17 @@ REGISTRY: dict[str, Entry] = {
 }
 
 
+def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The known word that is closest, in whatever letters, if one is close at all."""
+    words = {other.lower(): other for other in known}
+    near = difflib.get_close_matches(word.lower(), list(words), n=1, cutoff=cutoff)
+    return words[near[0]] if near else None
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` if a known word is close, else an empty string."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(word, known)
+    return "" if near is None else f"; did you mean {near!r}?"
 
 
 def load_spec(algo: str) -> AlgorithmSpec:

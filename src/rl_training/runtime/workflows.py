@@ -20,7 +20,7 @@ from rl_training.experiment.manager import RunFolder, versions
 from rl_training.experiment.references import reference_to
 from rl_training.experiment.settings import Expected
 from rl_training.experiment.trust import ELSEWHERE, EPISODES, EPISODES_ELSEWHERE, POLICY, TRAINING
-from rl_training.runtime.arguments import whole_number
+from rl_training.runtime.arguments import AnyCallback, whole_number
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint, find_newest, find_run, recover, sweep_leftovers
 from rl_training.runtime.checkpoints.checkpoint import fitting_policy, read_checkpoint, read_meta
@@ -141,7 +141,7 @@ def restore(
     path: str | Path,
     *,
     which: str = "latest",
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[AnyCallback] = (),
     env_factory: EnvFactory | None = None,
     overrides: Iterable[str] = (),
     config: Config | None = None,
@@ -236,7 +236,7 @@ def resume_training(
     path: str | Path,
     *,
     which: str = "latest",
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[AnyCallback] = (),
     env_factory: EnvFactory | None = None,
     overrides: Iterable[str] = (),
     config: Config | None = None,
@@ -342,7 +342,7 @@ def verify_preset(
     overrides: Iterable[str] = (),
     *,
     seeds: Sequence[int] | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[AnyCallback] = (),
 ) -> Verification:
     """Train a preset on the seeds of its evidence and measure each seed's return as the preset specifies."""
     overrides = list(overrides)
