@@ -5,6 +5,7 @@ A config is flat on disk and has four frozen parts once it is read. All mistakes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,15 +19,18 @@ from yaml import YAMLError
 from rl_training.algorithms.base import AlgorithmConfig, AlgorithmSpec, ConfigPart, LoopConfig, NetworkConfig
 from rl_training.data.checked_files import damaged
 from rl_training.experiment.curves import Curves
-from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_of
+from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_of, why_without
 from rl_training.experiment.manager import RunFolder
+from rl_training.experiment.other_words import unknown_key
 from rl_training.experiment.presets import preset_names, preset_path
 from rl_training.experiment.references import is_reference
-from rl_training.experiment.registry import REGISTRY, load_spec, suggest
+from rl_training.experiment.registry import REGISTRY, load_spec, proper_name, suggest
 from rl_training.experiment.schedules import Control, Curve, Schedule, ScheduleError, parse_control
 from rl_training.experiment.settings import RunConfig
 from rl_training.experiment.trust import SCHEDULES, TRAINING, Gate, code_in, names_code, owner_of, run_around
 from rl_training.types import UserError
+
+_LIKE_AN_ENVIRONMENT = re.compile(r"-v[0-9]+$")
 
 
 class ConfigError(UserError):
@@ -60,11 +64,11 @@ class Config:
 
     def flat(self) -> dict[str, Any]:
         """Every setting with its value, as plain data: what is written to the run and read back from it."""
-        parts = (self.run, self.loop, self.model, self.algorithm)
         merged: dict[str, Any] = {}
-        for part in parts:
+        for part in (self.run, self.loop, self.model, self.algorithm):
             merged |= part.model_dump(mode="json", by_alias=True)
-        return merged | dict(self.scheduling)
+        known = settings_of(self.spec)
+        return {name: value for name, value in merged.items() if name in known} | dict(self.scheduling)
 
     def replace(self, **values: Any) -> Config:
         """The same config with other values, checked again."""
@@ -123,7 +127,7 @@ def saved_config(
 def _load(
     source: str, layers: Sequence[Mapping[str, Any]], gate: Gate | None, uses: Iterable[str] = TRAINING
 ) -> Config:
-    algo = next((str(layer["algo"]) for layer in reversed(layers) if "algo" in layer), None)
+    algo = next((proper_name(str(layer["algo"])) for layer in reversed(layers) if "algo" in layer), None)
     if algo is None:
         raise ConfigError(source, [f"algo: is missing; name one of {', '.join(REGISTRY)}, or module:SPEC"])
     if gate is not None:
@@ -136,12 +140,24 @@ def _load(
     curves = Curves(gate, checked=SCHEDULES in uses)
     for layer in layers:
         above = curves.take(_canonical(layer, settings, problems))
+        own = layer is layers[0] and gate is not None  # of a run, which may be older than a setting's limits
+        above = _without_meaning(above, spec, [] if own else problems)
         merged = _merge(_without_defaults(merged, above, settings), spec.model.on_top(above, merged))
     curves.admit(merged)
+    merged["algo"] = algo
     config = _check(source, spec, settings, _with_default_schedules(merged, settings), problems, curves)
     if gate is not None:
         gate.admit(code_in(config, uses))
     return config
+
+
+def _without_meaning(layer: Mapping[str, Any], spec: AlgorithmSpec, problems: list[str]) -> dict[str, Any]:
+    """A layer without the settings of runs that its algorithm has no use for; only their defaults may be given."""
+    unused = {name: why for name in layer if name in RunConfig.model_fields and (why := why_without(name, spec))}
+    for name, why in unused.items():
+        if layer[name] != RunConfig.model_fields[name].default:
+            problems.append(f"{name}={layer[name]!r}: {spec.name} has none: {why}")
+    return {name: value for name, value in layer.items() if name not in unused}
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,7 +210,7 @@ def _read_target(target: str | Path | Mapping[str, Any]) -> tuple[str, dict[str,
     """What errors call it, its settings, and the folder of the run that it is in."""
     if isinstance(target, Mapping):
         return "config", {str(key): value for key, value in target.items()}, None
-    name = str(target)
+    name = proper_name(str(target))
     preset = preset_path(name)
     if preset is not None:
         return name, _read_yaml(preset), None
@@ -205,7 +221,10 @@ def _read_target(target: str | Path | Mapping[str, Any]) -> tuple[str, dict[str,
     if name.endswith((".yaml", ".yml")):
         raise UserError(f"{name}: there is no such file")
     known = [*preset_names(), *REGISTRY]
-    raise UserError(f"{name!r} is neither a preset, a YAML file nor an algorithm{suggest(name, known)}")
+    hint = (
+        f"; train an algorithm on it: ppo env_id={name}" if _LIKE_AN_ENVIRONMENT.search(name) else suggest(name, known)
+    )
+    raise UserError(f"{name!r} is neither a preset, a YAML file nor an algorithm{hint}")
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -225,7 +244,12 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
     overrides = list(overrides)
     for override in overrides:
         if "=" not in override or override.startswith("="):
-            raise UserError(f"{override!r}: overrides are given as key=value, for example seed=1")
+            what = f"env_id={override}" if _LIKE_AN_ENVIRONMENT.search(override) else "seed=1"
+            raise UserError(f"{override!r}: overrides are given as key=value, for example {what}")
+    keys = [override.partition("=")[0] for override in overrides]
+    for key in (key for place, key in enumerate(keys) if key in keys[:place]):
+        given = " and ".join(override for override, own in zip(overrides, keys, strict=True) if own == key)
+        raise UserError(f"{given}: {key} is given twice; give it once")
     try:
         parsed = OmegaConf.to_container(OmegaConf.from_dotlist(overrides), resolve=True)
     except (YAMLError, OmegaConfBaseException) as error:
@@ -273,9 +297,7 @@ def _check(
     for key in merged:
         if key not in settings and key not in scheduling:
             why = spec.model.absent.get(key)
-            problems.append(
-                f"{key}: " + (f"{spec.name} has none: {why}" if why else f"unknown key{suggest(key, known)}")
-            )
+            problems.append(f"{key}: {spec.name} has none: {why}" if why else unknown_key(key, known))
     for key in [key for key, value in merged.items() if callable(value) and key in settings]:
         if settings[key].schedulable:
             merged.pop(key)
@@ -323,7 +345,7 @@ def _check_scheduling(
     for name in bases:
         given = [name + suffix for suffix in SUFFIXES if name + suffix in scheduling]
         if name not in settings:
-            problems += [f"{key}: unknown key{suggest(key, known)}" for key in given]
+            problems += [unknown_key(key, known) for key in given]
             continue
         if not settings[name].schedulable:
             problems += [f"{key}: {name} takes no schedule: {settings[name].why_not_schedulable}" for key in given]

@@ -109,10 +109,22 @@ def suggest(word: str, known: Iterable[str]) -> str:
     return "" if near is None else f"; did you mean {near!r}?"
 
 
+def proper_name(algo: str) -> str:
+    """The registered name of an algorithm that is written in other letters, such as `PPO` or `TD3+BC`."""
+    if algo in REGISTRY:
+        return algo
+    return {_plain(name): name for name in REGISTRY}.get(_plain(algo), algo)
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
 def load_spec(algo: str) -> AlgorithmSpec:
     """The SPEC of a registered algorithm, or of a user's own given as `module:SPEC`."""
     from rl_training.algorithms.base import AlgorithmSpec
 
+    algo = proper_name(algo)
     if algo in REGISTRY:
         spec = resolve_reference(REGISTRY[algo].reference, key="algo")
     elif is_reference(algo):
