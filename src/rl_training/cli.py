@@ -10,7 +10,7 @@ import click
 from rl_training import __version__
 from rl_training.cli_check import check
 from rl_training.cli_dataset import dataset
-from rl_training.cli_options import trust_option
+from rl_training.cli_options import print_table, trust_option
 from rl_training.cli_plot import plot
 from rl_training.cli_train import resume, train, watching, whole_numbers
 from rl_training.cli_zoo import import_zoo
@@ -123,7 +123,7 @@ def list_algorithms() -> None:
         named = {True: "yes", False: "-", "optional": "optional"}
         flags = [named[flag] for flag in (able.recurrent, able.offline, able.two_player)]
         rows.append((name, entry.family, ", ".join(able.observations), ", ".join(able.actions), *flags, entry.summary))
-    _print_table(rows)
+    print_table(rows)
 
 
 @cli.command()
@@ -147,7 +147,7 @@ def describe(algo: str, as_json: bool) -> None:
             if setting.part == part:
                 name = " = ".join((setting.name, *setting.aliases)) + (" *" if setting.schedulable else "")
                 rows.append((name, setting.kind, setting.default_text, setting.range, setting.help))
-        _print_table(rows)
+        print_table(rows)
         click.echo()
     click.echo("* takes X_schedule and X_warmup_steps too")
 
@@ -165,7 +165,7 @@ def presets() -> None:
         seeds = ", ".join(str(seed) for seed in expected.get("seeds", []))
         minutes, published = (str(expected.get(key, "")) for key in ("minutes", "published"))
         rows.append((name, bar, f"{preset_steps(preset):,}", seeds, minutes, published))
-    _print_table(rows)
+    print_table(rows)
     click.echo("\nnot measured here: nothing is claimed for it")
 
 
@@ -229,12 +229,6 @@ def _ask(question: str) -> str | None:
     click.echo(question, nl=False)
     line = sys.stdin.readline()
     return line.strip() if line else None
-
-
-def _print_table(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _what_is_left(stop: BaseException | None) -> str:

@@ -44,3 +44,10 @@ _ray = click.option("--ray", metavar="ADDRESS", help="Train the seeds on this Ra
 def parallel_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Where several runs are done, and how many at a time."""
     return _parallel(_ray(command))
+
+
+def print_table(rows: list[tuple[str, ...]]) -> None:
+    """Print rows of text in columns."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -66,7 +66,7 @@ _OURS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("n_critics",): ("num_critics", "n_qs", "num_q"),
     ("shared_core",): ("shared_lstm",),
     ("hidden_sizes", "units"): (
-        *("net_arch", "fcnet_hiddens", "hidden_dim", "hidden_dims", "hidden_size", "hidden_units", "layers"),
+        *("net_arch", "fcnet_hiddens", "hidden_dim", "hidden_dims", "hidden_units", "layers"),
         *("hidden_layers", "hidden_layer_sizes", "n_hidden"),
     ),
     ("activation",): ("activation_fn", "activation_function", "fcnet_activation", "nonlinearity"),
