@@ -197,7 +197,9 @@ def verify(ctx: click.Context, preset: str, overrides: tuple[str, ...], seeds: s
 @cli.command()
 @click.argument("env_id", required=False)
 @click.argument("env_kwargs", nargs=-1)
-@click.option("--steps", type=click.IntRange(1), default=2_000, help="Number of random steps.", show_default=True)
+@click.option(
+    "--steps", type=click.IntRange(1), default=6_000, help="Steps of all checks together, at most.", show_default=True
+)
 @click.pass_context
 def doctor(ctx: click.Context, env_id: str | None, env_kwargs: tuple[str, ...], steps: int) -> None:
     """Check this machine, and an environment: ENV_ID (or module:function), with key=value ENV_KWARGS."""
