@@ -295,7 +295,7 @@ def test_verify_compares_the_mean_over_the_seeds(command: Command) -> None:
     ("arguments", "words"),
     [
         (["ppo/cartpole", "--seeds", "1,x"], "--seeds='1,x': must be whole numbers"),
-        (["ppo", "env_id=CartPole-v1"], "has no 'expected' block"),
+        (["ppo", "env_id=CartPole-v1"], "verify one of its presets: ppo/acrobot"),
         (["ppo/cartpol"], "did you mean 'ppo/cartpole'?"),
     ],
 )
@@ -310,7 +310,7 @@ def test_verify_mistakes(arguments: list[str], words: str, command: Command, tmp
 
 
 def test_a_mistake_of_usage_is_2(command: Command) -> None:
-    for arguments in (["trian"], ["train"], ["eval", "x", "--episodes", "0"], ["train", "ppo", "--nonsense"]):
+    for arguments in (["trian"], ["eval"], ["eval", "x", "--episodes", "0"], ["eval", "x", "--nonsense"]):
         said = command(*arguments)
         assert said.code == 2
         assert said.err.startswith("Usage: ")

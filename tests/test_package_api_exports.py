@@ -207,7 +207,8 @@ RANKS = {
     "cli_dataset": 7,
     "cli_plot": 7,
     "cli_zoo": 7,
-    "cli": 8,
+    "cli_train": 8,
+    "cli": 9,
 }
 
 

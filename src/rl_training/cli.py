@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,14 +10,13 @@ import click
 from rl_training import __version__
 from rl_training.cli_check import check
 from rl_training.cli_dataset import dataset
-from rl_training.cli_options import parallel_options, trust_option
+from rl_training.cli_options import print_table, trust_option
 from rl_training.cli_plot import plot
-from rl_training.cli_seeds import doing_seeds, refuse_for_one_run, report_seeds
+from rl_training.cli_train import resume, train, watching, whole_numbers
 from rl_training.cli_zoo import import_zoo
 from rl_training.types import UserError
 
 if TYPE_CHECKING:
-    from rl_training.runtime.callbacks import Callback
     from rl_training.runtime.seeds import SeedsResult
     from rl_training.runtime.train import TrainResult
 
@@ -46,74 +42,8 @@ def cli() -> None:
     """
 
 
-@cli.command()
-@click.argument("target")
-@click.argument("overrides", nargs=-1)
-@click.option("--seeds", help="Train on each of these seeds, for example 101,102,103.")
-@parallel_options
-@click.option("--quiet", is_flag=True, help="Show nothing but the result.")
-@trust_option
-def train(
-    target: str,
-    overrides: tuple[str, ...],
-    seeds: str | None,
-    parallel: int | None,
-    ray: str | None,
-    quiet: bool,
-    trust: bool,
-) -> None:
-    """Train a preset, a YAML file or an algorithm, with key=value OVERRIDES."""
-    from rl_training.experiment.config import load_config
-    from rl_training.runtime import train as driver
-
-    config = load_config(target, overrides, trust=trust)
-    if seeds is None:
-        refuse_for_one_run(parallel, ray, "give several --seeds")
-        with _watching(quiet) as callbacks:
-            _report(driver.train(config, callbacks=callbacks, trust=trust))
-        return
-    from rl_training.runtime.seeds import train_seeds
-
-    if any(override.startswith("seed=") for override in overrides):
-        raise UserError(f"seed and --seeds={seeds}: give one of them")
-    with _watching(quiet) as callbacks, doing_seeds(parallel, ray, callbacks) as options:
-        report_seeds(train_seeds(config, _whole_numbers(seeds), trust=trust, **options))
-
-
-@cli.command()
-@click.argument("run")
-@click.argument("overrides", nargs=-1)
-@click.option("--checkpoint", "which", default="latest", help="latest, best or step_N.", show_default=True)
-@parallel_options
-@click.option("--quiet", is_flag=True, help="Show nothing but the result.")
-@trust_option
-def resume(
-    run: str,
-    overrides: tuple[str, ...],
-    which: str,
-    parallel: int | None,
-    ray: str | None,
-    quiet: bool,
-    trust: bool,
-) -> None:
-    """Resume RUN (its folder, or a checkpoint in it) exactly where it stopped.
-
-    RUN may also be the folder of `train --seeds`: what is missing of it is trained.
-    """
-    from rl_training.runtime.seeds import holds_seeds, resume_seeds
-    from rl_training.runtime.workflows import resume_training
-
-    if not holds_seeds(run):
-        refuse_for_one_run(parallel, ray, f"{run!r} is not a folder of several seeds")
-        with _watching(quiet) as callbacks:
-            _report(resume_training(run, which=which, overrides=overrides, callbacks=callbacks, trust=trust))
-        return
-    if overrides or which != "latest":
-        raise UserError(
-            f"{run!r}: holds several seeds, which go on as they were; resume one of its runs to change that"
-        )
-    with _watching(quiet) as callbacks, doing_seeds(parallel, ray, callbacks) as options:
-        report_seeds(resume_seeds(run, trust=trust, **options))
+cli.add_command(train)
+cli.add_command(resume)
 
 
 @cli.command("eval")
@@ -193,7 +123,7 @@ def list_algorithms() -> None:
         named = {True: "yes", False: "-", "optional": "optional"}
         flags = [named[flag] for flag in (able.recurrent, able.offline, able.two_player)]
         rows.append((name, entry.family, ", ".join(able.observations), ", ".join(able.actions), *flags, entry.summary))
-    _print_table(rows)
+    print_table(rows)
 
 
 @cli.command()
@@ -217,7 +147,7 @@ def describe(algo: str, as_json: bool) -> None:
             if setting.part == part:
                 name = " = ".join((setting.name, *setting.aliases)) + (" *" if setting.schedulable else "")
                 rows.append((name, setting.kind, setting.default_text, setting.range, setting.help))
-        _print_table(rows)
+        print_table(rows)
         click.echo()
     click.echo("* takes X_schedule and X_warmup_steps too")
 
@@ -235,7 +165,7 @@ def presets() -> None:
         seeds = ", ".join(str(seed) for seed in expected.get("seeds", []))
         minutes, published = (str(expected.get(key, "")) for key in ("minutes", "published"))
         rows.append((name, bar, f"{preset_steps(preset):,}", seeds, minutes, published))
-    _print_table(rows)
+    print_table(rows)
     click.echo("\nnot measured here: nothing is claimed for it")
 
 
@@ -247,10 +177,10 @@ def presets() -> None:
 @click.pass_context
 def verify(ctx: click.Context, preset: str, overrides: tuple[str, ...], seeds: str | None, quiet: bool) -> None:
     """Train PRESET on the seeds of its evidence and check that it still reaches its claimed return."""
-    from rl_training.runtime.workflows import verify_preset
+    from rl_training.runtime.verification import verify_preset
 
-    chosen = _whole_numbers(seeds) if seeds else None
-    with _watching(quiet) as callbacks:
+    chosen = whole_numbers(seeds) if seeds else None
+    with watching(quiet) as callbacks:
         outcome = verify_preset(preset, overrides, seeds=chosen, callbacks=callbacks)
     meaning = " (mean of the last 5 evaluations)" if outcome.measure == "last_5_evaluations" else ""
     for seed, value in outcome.returns.items():
@@ -267,7 +197,9 @@ def verify(ctx: click.Context, preset: str, overrides: tuple[str, ...], seeds: s
 @cli.command()
 @click.argument("env_id", required=False)
 @click.argument("env_kwargs", nargs=-1)
-@click.option("--steps", type=click.IntRange(1), default=2_000, help="Number of random steps.", show_default=True)
+@click.option(
+    "--steps", type=click.IntRange(1), default=6_000, help="Steps of all checks together, at most.", show_default=True
+)
 @click.pass_context
 def doctor(ctx: click.Context, env_id: str | None, env_kwargs: tuple[str, ...], steps: int) -> None:
     """Check this machine, and an environment: ENV_ID (or module:function), with key=value ENV_KWARGS."""
@@ -299,70 +231,6 @@ def _ask(question: str) -> str | None:
     click.echo(question, nl=False)
     line = sys.stdin.readline()
     return line.strip() if line else None
-
-
-def _whole_numbers(text: str) -> list[int]:
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError:
-        raise UserError(f"--seeds={text!r}: must be whole numbers with commas between them, as in 1,2,3") from None
-
-
-class _PlainLines(logging.Handler):
-    """Writes the package's log lines to standard error."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr, flush=True)  # click would write past a live line
-
-
-@contextmanager
-def _watching(quiet: bool) -> Iterator[list[Callback]]:
-    """Yield callbacks that show a run's progress; log lines are shown too, for as long as this lasts."""
-    if quiet:
-        yield []
-        return
-    from rl_training.runtime.loggers import ProgressDisplay
-
-    log, lines = logging.getLogger("rl_training"), _PlainLines()
-    level = log.level
-    log.addHandler(lines)
-    log.setLevel(logging.INFO)
-    try:
-        yield [ProgressDisplay()]
-    finally:
-        log.setLevel(level)
-        log.removeHandler(lines)
-
-
-def _report(result: TrainResult) -> None:
-    mean, deviation = result.get("eval_return_mean"), result.get("eval_return_std")
-    if mean is not None:
-        click.echo(f"return      {mean:.2f} +- {deviation:.2f} ({result['eval_episodes']:.0f} evaluation episodes)")
-    if "eval_win_rate" in result:
-        shares = [f"{result[f'eval_{word}_rate']:.0%}" for word in ("win", "draw", "loss")]
-        click.echo("games       {} won, {} drawn, {} lost".format(*shares))
-    if "dataset_return_mean" in result:
-        click.echo(f"compare     {_comparison(result)}")
-    click.echo(f"steps       {result.get('step', 0.0):,.0f} in {result['seconds']:.1f} s ({result.stop_reason})")
-    click.echo(f"run         {result.run_dir}")
-    click.echo(f"checkpoint  {result.checkpoint}")
-
-
-def _comparison(result: TrainResult) -> str:
-    """The numbers that the result of an offline run is compared with."""
-    found = {
-        "dataset {:.2f}": "dataset_return_mean",
-        "behaviour cloning {:.2f}": "bc_return_mean",
-        "last five evaluations {:.2f}": "eval_return_last5_mean",
-        "normalised score {:.1f}": "eval_score",
-    }
-    return ", ".join(words.format(result[name]) for words, name in found.items() if name in result)
-
-
-def _print_table(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _what_is_left(stop: BaseException | None) -> str:

@@ -96,8 +96,11 @@ def test_what_does_not(name: str, words: str) -> None:
             {"model": "subprocess:run"},
             "^model='subprocess:run': must name .* a network; run is a part of Python itself",
         ),
-        ({"callbacks": ["os:getcwd"]}, "^callbacks='os:getcwd': must name a subclass of .*; it is a builtin_function"),
-        ({"callbacks": [f"{HERE}:says_nothing"]}, "must name a subclass of .*, or an object of one; it is a function"),
+        ({"callbacks": ["os:getcwd"]}, "^callbacks='os:getcwd': must name a function .*; it is a builtin_function"),
+        (
+            {"callbacks": [f"{HERE}:says_nothing"]},
+            "a function is called with the run alone, after every step: too many",
+        ),
         ({"algo": "bc", "dataset": "os:listdir"}, "dataset='os:listdir': must name .*; listdir is a part of Python"),
         ({"algo": "os:name"}, "^algo='os:name': it is a str, not an AlgorithmSpec"),
     ],

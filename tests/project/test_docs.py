@@ -260,7 +260,7 @@ def run_command(words: list[str], folder: Path) -> None:
         pytest.importorskip("ray", reason="Ray is not installed: pip install 'rl-training[ray]'")
     allowed = {0}
     if arguments[0] in ("train", "verify"):
-        arguments += tiny(arguments[1])
+        arguments = with_settings(arguments, tiny(arguments[1]))
     if arguments[0] == "verify":
         arguments += ["expected.episodes=1", "expected.seeds=[1]"]
         allowed = {0, 1}  # after so few steps it does not hold
@@ -275,9 +275,20 @@ def run_command(words: list[str], folder: Path) -> None:
     assert done.output
 
 
+def with_settings(arguments: list[str], settings: list[str]) -> list[str]:
+    """Arguments with settings in place of what they give themselves, since none may be given twice."""
+    keys = {setting.partition("=")[0] for setting in settings}
+    if "-n" in arguments:
+        place = arguments.index("-n")
+        arguments = [*arguments[:place], *arguments[place + 2 :]]
+    return [*(word for word in arguments if word.partition("=")[0] not in keys), *settings]
+
+
 def tiny(target: str) -> list[str]:
     """The settings that make little work of a preset, an algorithm or a file."""
     algo = target.partition("/")[0]
+    if algo == "bc":
+        return [setting for setting in TINY if not setting.startswith("num_envs=")]
     if algo in PLANNING:
         return [*TINY, "num_simulations=2"]
     return TINY if algo in [*OFF_POLICY, *OFFLINE, *DREAMING] else [*TINY, "n_steps=16"]

@@ -247,7 +247,7 @@ def test_a_picture_for_a_dark_background(tmp_path: Path) -> None:
         pixels = matplotlib.image.imread(picture)[..., :3]
         np.testing.assert_allclose(pixels[0, 0] * 255.0, corner, atol=0.5)
         assert np.abs(pixels - pixels[0, 0]).mean(axis=-1).max() > 0.7, "words differ from the background"
-    with pytest.raises(UserError, match="--dark: is for learning curves alone"):
+    with pytest.raises(UserError, match="--dark: is for learning curves and comparisons alone"):
         CliRunner().invoke(cli, ["plot", str(run), "--search", "--dark"], catch_exceptions=False)
 
 
@@ -284,3 +284,64 @@ def test_drawing_loads_no_torch(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     assert (run / "plot.png").is_file()
+
+
+# Several environments, and runs that are empty.
+
+
+def test_every_environment_has_a_panel_and_a_label_has_one_colour(tmp_path: Path) -> None:
+    for algo in ("ppo", "sac"):
+        for env_id in ("A-v0", "B-v0", "C-v0", "D-v0"):
+            for seed in (0, 1):
+                curve = {1: float(seed), 2: 2.0}
+                write_run(tmp_path / f"{algo}{env_id}{seed}", curve, algo=algo, env_id=env_id, seed=seed)
+    plotted = plot_runs([tmp_path], output=tmp_path / "x.png")
+    figure = draw(plotted.groups, ["episode_return_mean"])
+    assert [panel.get_title() for panel in figure.axes] == ["A-v0", "B-v0", "C-v0", "D-v0"]
+    for panel in figure.axes:
+        assert [line.get_color() for line in panel.get_lines()] == ["#0072B2", "#D55E00"]
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert words[:2] == ["ppo (mean of 2 seeds)", "sac (mean of 2 seeds)"]
+    assert figure.get_suptitle() == "Training: mean of the last 100 episodes"
+    assert len(draw(plotted.groups, ["episode_return_mean", "entropy"]).axes) == 8
+
+
+def test_of_several_environments_one_metric_is_drawn_the_one_with_a_curve(tmp_path: Path) -> None:
+    for env_id in ("A-v0", "B-v0"):
+        folder = write_run(tmp_path / env_id, {}, env_id=env_id)
+        rows = [{"step": 1.0, "episode_return_mean": 1.0}, {"step": 2.0, "episode_return_mean": 2.0}]
+        rows[1]["eval_return_mean"] = 5.0
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = CliRunner().invoke(
+        cli, ["plot", str(tmp_path), "--output", str(tmp_path / "x.svg")], catch_exceptions=False
+    )
+    assert "A-v0: ppo: 1 run\n" in result.output
+    picture = (tmp_path / "x.svg").read_text()
+    assert "<!-- ppo: training: mean of the last 100 episodes -->" in picture
+
+
+def test_a_group_of_fewer_seeds_is_said(tmp_path: Path) -> None:
+    for env_id, seeds in (("A-v0", 3), ("B-v0", 2)):
+        for seed in range(seeds):
+            write_run(tmp_path / f"{env_id}{seed}", {1: 1.0, 2: 2.0}, env_id=env_id, seed=seed)
+    figure = draw(plot_runs([tmp_path], output=tmp_path / "x.png").groups, ["episode_return_mean"])
+    assert figure.legends[0].get_texts()[0].get_text() == "ppo (mean of 2 to 3 seeds)"
+
+
+def test_empty_runs_are_left_out_with_a_word(tmp_path: Path) -> None:
+    write_run(tmp_path / "full", {1: 1.0})
+    empty = write_run(tmp_path / "empty", {}, seed=4)
+    result = CliRunner().invoke(
+        cli, ["plot", str(tmp_path), "--output", str(tmp_path / "x.png")], catch_exceptions=False
+    )
+    assert result.exit_code == 0
+    assert f"note: {empty} is left out: it has no metrics yet" in result.output
+    assert "ppo: 1 run\n" in result.output
+
+
+def test_runs_are_found_by_a_pattern(tmp_path: Path) -> None:
+    for name in ("a__1", "a__2", "b__1"):
+        write_run(tmp_path / name, {1: 1.0})
+    assert find_runs([tmp_path / "a__*"]) == [tmp_path / "a__1", tmp_path / "a__2"]
+    with pytest.raises(UserError, match="there is no such run"):
+        find_runs([tmp_path / "c__*"])

@@ -435,8 +435,8 @@ def test_a_script_is_not_run_again_by_its_workers(tmp_path: Path) -> None:
         ({"actors": "threads"}, r"actors='threads': must be one of inline, process, ray"),
         ({"num_workers": 0}, r"num_workers.*must be at least 1"),
         ({"rollout_deadline": 0}, r"rollout_deadline=0: must be above 0"),
-        ({"algo": "bc", "actors": "process"}, r"actors='process': bc gathers nothing itself"),
-        ({"algo": "bc", "num_workers": 2, "num_envs": 2}, r"num_workers=2: bc gathers nothing itself"),
+        ({"algo": "bc", "actors": "process"}, r"actors='process': bc has none: it gathers nothing itself"),
+        ({"algo": "bc", "num_workers": 2}, r"num_workers=2: bc has none: it gathers nothing itself"),
     ],
 )
 def test_wrong_settings_are_one_line(changes: dict[str, Any], words: str, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from rl_training import Callback, UserError, load_config, train, train_seeds
 from rl_training.cli import cli
 from rl_training.ops.statistics import bootstrap_interval, interquartile_mean, mean
 from rl_training.runtime.seeds import SeedsInterrupted
-from rl_training.runtime.workflows import verify_preset
+from rl_training.runtime.verification import verify_preset
 from run_helpers import latest, metadata, tiny, training_differences, wait_for
 
 finite = st.floats(-1e6, 1e6, allow_nan=False)

@@ -12,7 +12,8 @@ import yaml
 from rl_training.experiment.config import load_config
 from rl_training.experiment.presets import preset_names
 from rl_training.experiment.settings import Expected
-from rl_training.runtime.workflows import evaluate_checkpoint, verify_preset
+from rl_training.runtime.verification import verify_preset
+from rl_training.runtime.workflows import evaluate_checkpoint
 from rl_training.types import UserError
 from run_helpers import Command, metrics_rows, tiny
 

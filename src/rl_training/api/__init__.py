@@ -59,7 +59,7 @@ from rl_training.runtime.train import Interrupted as Interrupted
 from rl_training.runtime.train import TrainResult as TrainResult
 from rl_training.runtime.train import train as train
 from rl_training.runtime.trpo_trainer import train_trpo as train_trpo
+from rl_training.runtime.verification import verify_preset as verify_preset
 from rl_training.runtime.workflows import evaluate_checkpoint as evaluate_checkpoint
 from rl_training.runtime.workflows import resume_training as resume_training
-from rl_training.runtime.workflows import verify_preset as verify_preset
 from rl_training.types import UserError as UserError

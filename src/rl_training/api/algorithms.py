@@ -12,7 +12,7 @@ import numpy as np
 from rl_training.api.inputs import check_state, policy_rows, start_mask
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.registry import REGISTRY
-from rl_training.runtime.arguments import callback_list, whole_number
+from rl_training.runtime.arguments import AnyCallback, callback_list, whole_number
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.envs.given import Env, parse_env
 from rl_training.runtime.envs.spaces import ActionScaler
@@ -91,16 +91,19 @@ class Agent:
     def learn(
         self: A,
         total_timesteps: int,
-        callback: Callback | Sequence[Callback] | None = None,
+        callback: AnyCallback | Sequence[AnyCallback] | None = None,
         *,
         progress_bar: bool = False,
     ) -> A:
         """Train for this many more steps.
 
+        `callback` is an object of a subclass of `Callback`, a function that is called with the run after every step of
+        the loop and ends it by returning False, or a list of both.
+
         Schedules span the first call; later calls keep their end values, unless `stretch_schedules` is set.
         """
         run = self._run
-        given = [callback] if isinstance(callback, Callback) else callback
+        given = [callback] if isinstance(callback, Callback) or callable(callback) else callback
         extra = callback_list("callback", given) + ([ProgressDisplay()] if progress_bar else [])
         target = run.steps + whole_number("total_timesteps", total_timesteps)
         config = run.config.replace(total_timesteps=target)

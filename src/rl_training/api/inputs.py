@@ -23,6 +23,8 @@ def policy_rows(obs: Any, masks: Any, info: SpaceInfo) -> tuple[Array, bool]:
     arrays = {part.name: _array(entries[part.name], part) for part in parts}
     extra = {arrays[part.name].ndim - len(part.shape) for part in parts}
     for part in parts:
+        if arrays[part.name].dtype.kind == "f" and not np.isfinite(arrays[part.name]).all():
+            raise UserError(f"{_key(part)}: has numbers that are not finite")
         shape = arrays[part.name].shape
         if shape[len(shape) - len(part.shape) :] != part.shape or extra not in ({0}, {1}):
             raise UserError(f"{_key(part)}: has shape {shape}; must be {part.shape}, or a batch")

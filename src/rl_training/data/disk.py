@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import sys
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,8 +15,14 @@ from rl_training.types import UserError
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
+# Windows opens no folder, so that names in it cannot be flushed, and moves nothing that is open.
+WINDOWS = sys.platform == "win32"
+
+
 def sync(path: Path) -> None:
-    """Flush a file, or the names in a folder, to disk."""
+    """Flush the names in a folder to disk, where the system can."""
+    if WINDOWS:
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -50,7 +57,12 @@ def remove_tree(path: Path) -> None:
     """Remove a folder at once for whoever looks for it, then its contents; what remains of a crash is hidden."""
     hidden = path.with_name(f".dropped-{path.name}")
     shutil.rmtree(hidden, ignore_errors=True)
-    os.rename(path, hidden)
+    try:
+        os.rename(path, hidden)
+    except PermissionError:
+        if not WINDOWS:
+            raise
+        return  # something of it is open; whoever prunes again finds it
     shutil.rmtree(hidden, ignore_errors=True)
 
 

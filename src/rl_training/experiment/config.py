@@ -5,6 +5,7 @@ A config is flat on disk and has four frozen parts once it is read. All mistakes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,15 +18,19 @@ from yaml import YAMLError
 
 from rl_training.algorithms.base import AlgorithmConfig, AlgorithmSpec, ConfigPart, LoopConfig, NetworkConfig
 from rl_training.data.checked_files import damaged
-from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_of
+from rl_training.experiment.curves import Curves
+from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_of, why_without
 from rl_training.experiment.manager import RunFolder
+from rl_training.experiment.other_words import unknown_key
 from rl_training.experiment.presets import preset_names, preset_path
 from rl_training.experiment.references import is_reference
-from rl_training.experiment.registry import REGISTRY, load_spec, suggest
-from rl_training.experiment.schedules import Control, Schedule, ScheduleError, parse_control
+from rl_training.experiment.registry import REGISTRY, load_spec, proper_name, suggest
+from rl_training.experiment.schedules import Control, Curve, Schedule, ScheduleError, parse_control
 from rl_training.experiment.settings import RunConfig
-from rl_training.experiment.trust import TRAINING, Gate, code_in, names_code, owner_of, run_around
+from rl_training.experiment.trust import SCHEDULES, TRAINING, Gate, code_in, names_code, owner_of, run_around
 from rl_training.types import UserError
+
+_LIKE_AN_ENVIRONMENT = re.compile(r"-v[0-9]+$")
 
 
 class ConfigError(UserError):
@@ -43,7 +48,10 @@ class ConfigError(UserError):
 
 @dataclass(frozen=True)
 class Config:
-    """A checked config: run, loop, model and algorithm settings, and the schedules of the last."""
+    """A checked config: run, loop, model and algorithm settings, and the schedules of the last.
+
+    `curves` are the functions among the schedules that were given as they are, by key.
+    """
 
     spec: AlgorithmSpec
     run: RunConfig
@@ -52,18 +60,23 @@ class Config:
     algorithm: AlgorithmConfig
     scheduling: Mapping[str, Any] = field(default_factory=dict)
     controls: Mapping[str, Control] = field(default_factory=dict)
+    curves: Mapping[str, Curve] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
         """Every setting with its value, as plain data: what is written to the run and read back from it."""
-        parts = (self.run, self.loop, self.model, self.algorithm)
         merged: dict[str, Any] = {}
-        for part in parts:
+        for part in (self.run, self.loop, self.model, self.algorithm):
             merged |= part.model_dump(mode="json", by_alias=True)
-        return merged | dict(self.scheduling)
+        known = settings_of(self.spec)
+        return {name: value for name, value in merged.items() if name in known} | dict(self.scheduling)
 
     def replace(self, **values: Any) -> Config:
         """The same config with other values, checked again."""
-        return load_config(self.flat(), **values)
+        return load_config(self.given(), **values)
+
+    def given(self) -> dict[str, Any]:
+        """The flat settings with functions in place of their names, from which the same config can be read here."""
+        return self.flat() | dict(self.curves)
 
 
 def load_config(
@@ -114,7 +127,7 @@ def saved_config(
 def _load(
     source: str, layers: Sequence[Mapping[str, Any]], gate: Gate | None, uses: Iterable[str] = TRAINING
 ) -> Config:
-    algo = next((str(layer["algo"]) for layer in reversed(layers) if "algo" in layer), None)
+    algo = next((proper_name(str(layer["algo"])) for layer in reversed(layers) if "algo" in layer), None)
     if algo is None:
         raise ConfigError(source, [f"algo: is missing; name one of {', '.join(REGISTRY)}, or module:SPEC"])
     if gate is not None:
@@ -123,13 +136,28 @@ def _load(
     settings = settings_of(spec)
     problems: list[str] = []
     merged: dict[str, Any] = {}
+    uses = tuple(uses)
+    curves = Curves(gate, checked=SCHEDULES in uses)
     for layer in layers:
-        above = _canonical(layer, settings, problems)
+        above = curves.take(_canonical(layer, settings, problems))
+        own = layer is layers[0] and gate is not None  # of a run, which may be older than a setting's limits
+        above = _without_meaning(above, spec, [] if own else problems)
         merged = _merge(_without_defaults(merged, above, settings), spec.model.on_top(above, merged))
-    config = _check(source, spec, settings, _with_default_schedules(merged, settings), problems)
+    curves.admit(merged)
+    merged["algo"] = algo
+    config = _check(source, spec, settings, _with_default_schedules(merged, settings), problems, curves)
     if gate is not None:
         gate.admit(code_in(config, uses))
     return config
+
+
+def _without_meaning(layer: Mapping[str, Any], spec: AlgorithmSpec, problems: list[str]) -> dict[str, Any]:
+    """A layer without the settings of runs that its algorithm has no use for; only their defaults may be given."""
+    unused = {name: why for name in layer if name in RunConfig.model_fields and (why := why_without(name, spec))}
+    for name, why in unused.items():
+        if layer[name] != RunConfig.model_fields[name].default:
+            problems.append(f"{name}={layer[name]!r}: {spec.name} has none: {why}")
+    return {name: value for name, value in layer.items() if name not in unused}
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,7 +210,7 @@ def _read_target(target: str | Path | Mapping[str, Any]) -> tuple[str, dict[str,
     """What errors call it, its settings, and the folder of the run that it is in."""
     if isinstance(target, Mapping):
         return "config", {str(key): value for key, value in target.items()}, None
-    name = str(target)
+    name = proper_name(str(target))
     preset = preset_path(name)
     if preset is not None:
         return name, _read_yaml(preset), None
@@ -193,7 +221,10 @@ def _read_target(target: str | Path | Mapping[str, Any]) -> tuple[str, dict[str,
     if name.endswith((".yaml", ".yml")):
         raise UserError(f"{name}: there is no such file")
     known = [*preset_names(), *REGISTRY]
-    raise UserError(f"{name!r} is neither a preset, a YAML file nor an algorithm{suggest(name, known)}")
+    hint = (
+        f"; train an algorithm on it: ppo env_id={name}" if _LIKE_AN_ENVIRONMENT.search(name) else suggest(name, known)
+    )
+    raise UserError(f"{name!r} is neither a preset, a YAML file nor an algorithm{hint}")
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -213,7 +244,12 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
     overrides = list(overrides)
     for override in overrides:
         if "=" not in override or override.startswith("="):
-            raise UserError(f"{override!r}: overrides are given as key=value, for example seed=1")
+            what = f"env_id={override}" if _LIKE_AN_ENVIRONMENT.search(override) else "seed=1"
+            raise UserError(f"{override!r}: overrides are given as key=value, for example {what}")
+    keys = [override.partition("=")[0] for override in overrides]
+    for key in (key for place, key in enumerate(keys) if key in keys[:place]):
+        given = " and ".join(override for override, own in zip(overrides, keys, strict=True) if own == key)
+        raise UserError(f"{given}: {key} is given twice; give it once")
     try:
         parsed = OmegaConf.to_container(OmegaConf.from_dotlist(overrides), resolve=True)
     except (YAMLError, OmegaConfBaseException) as error:
@@ -249,15 +285,25 @@ def _canonical(layer: Mapping[str, Any], settings: Mapping[str, Setting], proble
 
 
 def _check(
-    source: str, spec: AlgorithmSpec, settings: Mapping[str, Setting], merged: dict[str, Any], problems: list[str]
+    source: str,
+    spec: AlgorithmSpec,
+    settings: Mapping[str, Setting],
+    merged: dict[str, Any],
+    problems: list[str],
+    curves: Curves,
 ) -> Config:
     scheduling = {key: value for key, value in merged.items() if key not in settings and key.endswith(SUFFIXES)}
     known = [*settings, *(name + suffix for name, s in settings.items() if s.schedulable for suffix in SUFFIXES)]
     for key in merged:
         if key not in settings and key not in scheduling:
             why = spec.model.absent.get(key)
+            problems.append(f"{key}: {spec.name} has none: {why}" if why else unknown_key(key, known))
+    for key in [key for key, value in merged.items() if callable(value) and key in settings]:
+        if settings[key].schedulable:
+            merged.pop(key)
             problems.append(
-                f"{key}: " + (f"{spec.name} has none: {why}" if why else f"unknown key{suggest(key, known)}")
+                f"{key}: a function is given as {key}_schedule, and is called with the progress of the run, from 0 to "
+                "1 (in Stable-Baselines3 with what remains, from 1 to 0)"
             )
     # pydantic would take true for 1.
     for key in [key for key, value in merged.items() if isinstance(value, bool) and key in settings]:
@@ -269,11 +315,11 @@ def _check(
         parts[part] = _check_part(kind, given, problems)
     algorithm = parts["algorithm"]
     horizon = getattr(parts["run"], "total_timesteps", None)
-    controls = dict(_check_scheduling(scheduling, settings, algorithm, horizon, known, problems))
+    controls = dict(_check_scheduling(scheduling, settings, algorithm, horizon, known, problems, curves))
     if problems:
         raise ConfigError(source, problems)
     scheduling = {key: value for key, value in scheduling.items() if value is not None}
-    return Config(spec, scheduling=scheduling, controls=controls, **parts)  # type: ignore[arg-type]
+    return Config(spec, scheduling=scheduling, controls=controls, curves=curves.given, **parts)  # type: ignore[arg-type]
 
 
 def _check_part(kind: type[ConfigPart], given: dict[str, Any], problems: list[str]) -> ConfigPart:
@@ -293,12 +339,13 @@ def _check_scheduling(
     horizon: int | None,
     known: Sequence[str],
     problems: list[str],
+    curves: Curves,
 ) -> Iterator[tuple[str, Control]]:
     bases = dict.fromkeys(key[: -len(suffix)] for key in scheduling for suffix in SUFFIXES if key.endswith(suffix))
     for name in bases:
         given = [name + suffix for suffix in SUFFIXES if name + suffix in scheduling]
         if name not in settings:
-            problems += [f"{key}: unknown key{suggest(key, known)}" for key in given]
+            problems += [unknown_key(key, known) for key in given]
             continue
         if not settings[name].schedulable:
             problems += [f"{key}: {name} takes no schedule: {settings[name].why_not_schedulable}" for key in given]
@@ -311,13 +358,21 @@ def _check_scheduling(
             learned = f"{name}={base!r} is learned; give a number to schedule"
             problems.append(f"{given[0]}={scheduling[given[0]]!r}: {learned}")
             continue
+        curve = curves.curve_of(settings[name], schedule)
         try:
-            control = parse_control(base, schedule, warmup)
+            control = parse_control(base, curve, warmup)
+            if callable(curve) and not curves.checked:
+                yield name, control
+                continue
             control.at(0, horizon)
+            low, high = control.extremes()
         except ScheduleError as error:
-            problems.append(f"{given[0]}={scheduling[given[0]]!r}: {error}")
+            problem = f"{given[0]}={scheduling[given[0]]!r}: {error}"
+            if callable(curve) and curves.gate is not None:  # the function is to blame, and not the file that names it
+                raise UserError(problem) from None
+            problems.append(problem)
             continue
-        for value in control.extremes():
+        for value in (low, high):
             complaint = settings[name].out_of_range(value)
             if complaint:
                 problems.append(f"{given[0]}={scheduling[given[0]]!r}: it reaches {value:g}, but {name} {complaint}")

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from rl_training.algorithms.base import AlgorithmSpec, ConfigPart, setting_extra
+from rl_training.algorithms.base import AlgorithmSpec, CollectingLoopConfig, ConfigPart, setting_extra
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.schedules import Schedule, parse_schedule
 from rl_training.experiment.settings import EarlyStoppingRule, Expected, RunConfig
 
 SUFFIXES = ("_schedule", "_warmup_steps")
+# The settings of runs that say how experience is gathered.
+_GATHERING = ("num_envs", "actors", "num_workers", "order", "rollout_deadline", "worker_restarts", "ray_address")
 _LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 # What pydantic adds to the location of a mistake if a field allows several types.
 _ALTERNATIVE = re.compile(r"bool|str|int|float|constrained-\w+|literal\[.*\]|for all|by network")
@@ -85,7 +87,21 @@ def text_of(value: Any) -> str:
 def settings_of(spec: AlgorithmSpec) -> dict[str, Setting]:
     """Every setting of a run of this algorithm, in the order run, algorithm, loop, model."""
     parts = (("run", RunConfig), ("algorithm", spec.config), ("loop", spec.loop), ("model", spec.model))
-    return {setting.name: setting for part, kind in parts for setting in _settings_of_part(part, kind)}
+    found = (setting for part, kind in parts for setting in _settings_of_part(part, kind))
+    return {
+        setting.name: setting for setting in found if setting.part != "run" or why_without(setting.name, spec) is None
+    }
+
+
+def why_without(name: str, spec: AlgorithmSpec) -> str | None:
+    """Why a setting of runs has no meaning for an algorithm; None if it has one."""
+    if name == "bc_baseline_updates" and "dataset" not in spec.loop.model_fields:
+        return "it is for algorithms that learn from a dataset"
+    if name == "eval_opponent" and not spec.capabilities.two_player:
+        return "it is for algorithms that play games for two players"
+    if name in _GATHERING and not issubclass(spec.loop, CollectingLoopConfig):
+        return "it gathers nothing itself"
+    return None
 
 
 @cache
@@ -208,7 +224,9 @@ def json_schema(spec: AlgorithmSpec) -> dict[str, Any]:
         schema = part.model_json_schema()
         definitions |= schema.get("$defs", {})
         properties |= schema["properties"]
-    for setting in settings_of(spec).values():
+    settings = settings_of(spec)
+    properties = {name: described for name, described in properties.items() if name in settings}
+    for setting in settings.values():
         names = (setting.name, *setting.aliases)
         for alias in setting.aliases:
             properties[alias] = properties[setting.name]

@@ -107,14 +107,14 @@ class RunFolder:
         self.update_metadata(**new, resumed=[*(known if isinstance(known, list) else []), entry])
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
-        with open_own(self.metrics_file, "a", encoding="utf-8") as file:
+        with open_own(self.metrics_file, "a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(row) + "\n")
 
     def metrics_length(self) -> int:
         """Flush the metrics to disk and return their length in bytes."""
         if not self.metrics_file.exists():
             return 0
-        with open_own(self.metrics_file) as file:
+        with open_own(self.metrics_file, "r+b") as file:  # Windows flushes only what is open for writing
             os.fsync(file.fileno())
             return os.fstat(file.fileno()).st_size
 

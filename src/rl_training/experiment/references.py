@@ -32,6 +32,9 @@ DISTRIBUTIONS = {
     "sumo_rl": "sumo-rl",
 }
 
+# What the recorded name of code begins with that no reference leads back to.
+CUSTOM = "custom "
+
 
 def is_reference(text: str) -> bool:
     """Whether this is `module:name` (and not an id of Gymnasium's own form `module:Env-v0`)."""
@@ -48,6 +51,17 @@ def reference_to(value: Any) -> str | None:
     for name in path.split("."):
         found = getattr(found, name, None)
     return f"{module}:{path}" if found is value else None
+
+
+def name_of(value: Any) -> str:
+    """The name under which a function or a class is recorded: its reference, or `custom ...` if none leads back to it.
+
+    A name that does not lead back would load another one, or none.
+    """
+    kind = type(value)
+    return reference_to(value) or f"{CUSTOM}{getattr(value, '__module__', kind.__module__)}:" + getattr(
+        value, "__qualname__", kind.__name__
+    )
 
 
 def resolve_reference(text: str, *, key: str) -> Any:
@@ -174,6 +188,20 @@ def resolve_maker(text: str, *, key: str, makes: str, kinds: tuple[type, ...] = 
     if problem is not None:
         raise UserError(f"{key}={text!r}: must name a function or class that makes {makes}; {problem}")
     return value  # type: ignore[no-any-return]
+
+
+def resolve_function(text: str, *, key: str, does: str) -> Callable[..., Any]:
+    """The function that a reference names, or an object that is called like one; `does` says what it is for."""
+    value = resolve_reference(text, key=key)
+    problem = why_no_function(value)
+    if problem is not None:
+        raise UserError(f"{key}={text!r}: must name a function that {does}; {problem}")
+    return value  # type: ignore[no-any-return]
+
+
+def why_no_function(value: Any) -> str | None:
+    """Why this cannot be called as a function of the user's own; None if it can."""
+    return f"it is the class {value.__name__}" if inspect.isclass(value) else _why_no_maker(value, ())
 
 
 def _why_no_maker(value: Any, kinds: tuple[type, ...]) -> str | None:

@@ -96,16 +96,35 @@ REGISTRY: dict[str, Entry] = {
 }
 
 
+def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The known word that is closest, in whatever letters, if one is close at all."""
+    words = {other.lower(): other for other in known}
+    near = difflib.get_close_matches(word.lower(), list(words), n=1, cutoff=cutoff)
+    return words[near[0]] if near else None
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` if a known word is close, else an empty string."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(word, known)
+    return "" if near is None else f"; did you mean {near!r}?"
+
+
+def proper_name(algo: str) -> str:
+    """The registered name of an algorithm that is written in other letters, such as `PPO` or `TD3+BC`."""
+    if algo in REGISTRY:
+        return algo
+    return {_plain(name): name for name in REGISTRY}.get(_plain(algo), algo)
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def load_spec(algo: str) -> AlgorithmSpec:
     """The SPEC of a registered algorithm, or of a user's own given as `module:SPEC`."""
     from rl_training.algorithms.base import AlgorithmSpec
 
+    algo = proper_name(algo)
     if algo in REGISTRY:
         spec = resolve_reference(REGISTRY[algo].reference, key="algo")
     elif is_reference(algo):

@@ -6,10 +6,14 @@ They are in this layer, below the runtime, because a config is checked against t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import numbers
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+
+from rl_training.experiment.references import is_reference, resolve_function
+from rl_training.types import UserError
 
 KINDS = {
     "constant": {"start"},
@@ -21,6 +25,10 @@ KINDS = {
     "piecewise": {"points"},
 }
 SHORTHANDS = ("linear", "cosine")
+# A function of the progress of a run, from 0 at its start to 1 at its end, which returns the value.
+Curve = Callable[[float], Any]
+_FUNCTION = "function"
+_CHECKED_AT = tuple(place / 1000 for place in range(1001))
 
 
 class ScheduleError(ValueError):
@@ -40,6 +48,7 @@ class Schedule:
     every: int = 1
     factor: float = 0.5
     points: tuple[tuple[float, float], ...] = ()
+    function: Curve | None = None
 
     def at(self, step: int, horizon: int | None) -> float:
         """The value at `step` of a run of `horizon` steps."""
@@ -57,6 +66,8 @@ class Schedule:
         if not span:
             raise ScheduleError(f"a {self.kind} schedule needs total_timesteps, or its own 'steps'")
         progress = min(step / span, 1.0)
+        if self.function is not None:
+            return value_at(self.function, progress)
         if progress == 1.0:
             return self.end
         if self.kind == "linear":
@@ -75,14 +86,35 @@ class Schedule:
             return f"from {self.start:g}, times {self.factor:g} every {self.every} steps, until {self.end:g}"
         if self.kind == "piecewise":
             return "through " + ", ".join(f"{value:g} at step {step:g}" for step, value in self.points)
+        if self.function is not None:
+            return "a function of progress"
         whole = "the run" if self.fraction == 1.0 else f"the first {100 * self.fraction:g}% of the run"
         span = whole if self.steps is None else f"{self.steps} steps"
         return f"{self.kind} from {self.start:g} to {self.end:g} over {span}"
 
     def extremes(self) -> tuple[float, float]:
-        """The lowest and the highest value of the curve, which is monotone between its knots."""
+        """The lowest and the highest value of the curve, which is monotone between its knots.
+
+        A function is asked at 1001 places.
+        """
+        if self.function is not None:
+            values = [value_at(self.function, progress) for progress in _CHECKED_AT]
+            return min(values), max(values)
         knots = [value for _, value in self.points] or [self.start, self.end]
         return min(knots), max(knots)
+
+
+def value_at(function: Curve, progress: float) -> float:
+    """What a function returns, which must be a number."""
+    try:
+        value = function(progress)
+    except (ScheduleError, UserError):
+        raise
+    except Exception as error:  # whatever a user's function raises
+        raise ScheduleError(f"at progress {progress:g} it raised {error!r}") from error
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+        raise ScheduleError(f"at progress {progress:g} it returned {value!r}, which is not a number")
+    return float(value)
 
 
 def _interpolate(points: tuple[tuple[float, float], ...], step: int) -> float:
@@ -95,12 +127,19 @@ def _interpolate(points: tuple[tuple[float, float], ...], step: int) -> float:
 
 
 def parse_schedule(value: Any, base: float | None) -> Schedule:
-    """Read a schedule: its end value, its type, or a mapping `{type, start, end, ...}`; `base` is the start value."""
+    """Read a schedule: its end value, its type, a mapping `{type, start, end, ...}`, or a function of progress.
+
+    A function may be named, as `module:name`. `base` is the start value of all but functions.
+    """
+    if isinstance(value, str) and is_reference(value):
+        value = resolve_function(value, key="schedule", does="takes the progress of the run, from 0 to 1")
+    if callable(value):
+        return Schedule(_FUNCTION, math.nan, math.nan, function=value)
     if isinstance(value, str):
         if value not in SHORTHANDS:
             raise ScheduleError(
                 f"{value!r} is not a schedule; give a number, {' or '.join(map(repr, SHORTHANDS))}, or a mapping "
-                f"with 'type' one of {', '.join(KINDS)}"
+                f"with 'type' one of {', '.join(KINDS)}, or a function as 'module:name'"
             )
         value = {"type": value}
     elif not isinstance(value, Mapping):

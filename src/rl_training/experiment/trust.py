@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_training.experiment.notes import Name, recall
-from rl_training.experiment.references import current_folder, import_apart, is_reference
+from rl_training.experiment.references import CUSTOM, current_folder, import_apart, is_reference, name_of
 from rl_training.types import UserError
 
 if TYPE_CHECKING:
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 # The settings that name code, and which of them are resolved for what. An address names no module.
 ADDRESS = "ray_address"
 PACKAGES = "env_packages"
+SCHEDULES = "schedules"  # any setting of this kind: `learning_rate_schedule` and its like
 POLICY = ("algo", "model")
 ENVIRONMENT = ("env_id", "env_kwargs.env_id")
 EPISODES_ELSEWHERE = (*POLICY, PACKAGES)  # in an environment that the caller's function makes
 EPISODES = (*EPISODES_ELSEWHERE, *ENVIRONMENT)
-ELSEWHERE = (*EPISODES_ELSEWHERE, "callbacks", "dataset", ADDRESS)  # training, as above
+ELSEWHERE = (*EPISODES_ELSEWHERE, "callbacks", "dataset", SCHEDULES, ADDRESS)  # training, as above
 TRAINING = (*ELSEWHERE, *ENVIRONMENT)
 
 # What a folder has in it if it is a run's, or a checkpoint.
@@ -51,7 +52,7 @@ def names_code(key: str, value: Any) -> bool:
     if key in (ADDRESS, PACKAGES):
         return True
     if key in ENVIRONMENT:  # Gymnasium imports the module of `module:Env-v0`
-        return ":" in value and not value.startswith("custom ")
+        return ":" in value and not value.startswith(CUSTOM)
     return is_reference(value) and not (key == "dataset" and Path(value).exists())
 
 
@@ -68,7 +69,17 @@ def code_in(config: Config, uses: Iterable[str] = TRAINING) -> Iterator[Name]:
         ADDRESS: [config.run.ray_address],
     }
     for key in uses:
-        yield from ((key, value) for value in values[key] if names_code(key, value))
+        if key == SCHEDULES:
+            yield from curves_in(config.scheduling)
+        else:
+            yield from ((key, value) for value in values[key] if names_code(key, value))
+
+
+def curves_in(settings: Mapping[str, Any]) -> Iterator[Name]:
+    """The functions that the schedules among some settings name."""
+    for key, value in settings.items():
+        if key.endswith("_schedule") and names_code(key, value):
+            yield key, value
 
 
 @dataclass(frozen=True)
@@ -128,9 +139,11 @@ def run_around(file: Path) -> Path | None:
 
 
 def _texts_in(value: Any) -> Iterator[str]:
-    """Every text in nested data."""
+    """Every text in nested data, and the name of every function."""
     if isinstance(value, str):
         yield value
+    elif callable(value):
+        yield name_of(value)
     elif isinstance(value, Mapping):
         yield from _texts_in(list(value.values()))
     elif isinstance(value, Sequence):

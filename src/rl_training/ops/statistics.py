@@ -1,8 +1,8 @@
-"""Statistics over several seeds: means, interquartile means and bootstrap confidence intervals."""
+"""Statistics over several seeds: means, interquartile means, bootstrap intervals, and comparisons of two sets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -51,3 +51,21 @@ def bootstrap_interval(
     statistics = statistic(values[..., drawn])  # [..., resamples]
     low, high = np.quantile(statistics, [(1.0 - level) / 2.0, (1.0 + level) / 2.0], axis=-1)
     return np.asarray(low), np.asarray(high)
+
+
+def probability_of_improvement(ours: Array, theirs: Array) -> Array:
+    """The probability that a value of `ours` `[..., N]` is above one of `theirs` `[..., M]`; a tie counts half.
+
+    Agarwal et al. 2021, section 4.3: the Mann-Whitney statistic, divided by the number of pairs.
+    """
+    left, right = np.asarray(ours)[..., :, None], np.asarray(theirs)[..., None, :]
+    return np.asarray(np.mean((left > right) + 0.5 * (left == right), axis=(-2, -1)))
+
+
+def stratified_resamples(strata: Sequence[Array], *, resamples: int = 10_000, seed: int = 0) -> list[Array]:
+    """Each stratum `[N]` resampled with replacement by itself, as `[resamples, N]`.
+
+    With a stratum for every task, every resample has as many runs of each task as there were (Agarwal et al. 2021).
+    """
+    rng = np.random.default_rng(seed)
+    return [np.asarray(values)[rng.integers(0, len(values), (resamples, len(values)))] for values in strata]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,18 @@ class Callback:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
+
+
+class FunctionCallback(Callback):
+    """Calls a function with the run after every step of the loop; the run ends if it returns False."""
+
+    def __init__(self, function: Callable[[Run], Any], name: str) -> None:
+        self.function = function
+        self.name = name
+
+    def on_step(self, run: Run, metrics: Metrics) -> None:
+        if self.function(run) is False:  # None, which is what most return, goes on
+            run.request_stop(f"the callback {self.name} returned False")
 
 
 class Callbacks(list[Callback]):

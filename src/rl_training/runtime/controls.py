@@ -59,7 +59,7 @@ def resolve_value(config: Config | Mapping[str, Any], key: str, *, step: int, de
 
 def _flat(config: Config | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(config, Config):
-        return config.flat()
+        return config.given()
     nested = config.get("algo_kwargs") or {}
     if not isinstance(nested, Mapping):
         raise UserError(f"algo_kwargs={nested!r}: must be a mapping of settings")

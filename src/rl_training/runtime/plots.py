@@ -1,79 +1,53 @@
-"""Plots the learning curves of runs: runs that differ only in their seed become a mean and a confidence band."""
+"""Plots the learning curves of runs: those that differ only in their seed become a mean and a confidence band."""
 
 from __future__ import annotations
 
 import io
-import json
 import math
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 
-from rl_training.data.checked_files import damaged
-from rl_training.data.disk import own_name, read_own
+from rl_training.data.disk import own_name
 from rl_training.experiment.registry import REGISTRY, suggest
 from rl_training.ops.statistics import bootstrap_interval, mean
 from rl_training.runtime.extras import import_extra
+from rl_training.runtime.logged_runs import Group, LoggedRun, find_runs, group_runs, read_run, read_runs
 from rl_training.types import Array, UserError
+
+__all__ = [
+    "Plot",
+    "beside",
+    "common_curves",
+    "draw",
+    "find_runs",
+    "group_runs",
+    "picture_file",
+    "plot_runs",
+    "read_run",
+    "write_bytes",
+    "write_picture",
+]
 
 DEFAULT_METRICS = ("eval_return_mean", "episode_return_mean")
 FORMATS = (".png", ".svg", ".pdf")
-# Settings that may differ between runs of one experiment: the seed, and those that only affect what is written.
-_NO_DIFFERENCE = ("seed", "output_dir", "tags", "loggers", "expected", "log_interval", "keep_checkpoints")
-# What tells runs apart.
-_KINDS: dict[str, type] = {"algo": str, "env_id": str, "seed": int}
 _GRID = 200
 _RESAMPLES = 2_000
 _MOST_MARKERS = 30
-_MOST_WORDS = 3
-_LONGEST_VALUE = 24
 # Okabe and Ito's colours, which are safe for colour-blind readers; then the same colours with dashes.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888")
 _DASHES = ("-", "--", ":", "-.")
 # The background of dark pages, and what is written on it.
-_DARK = dict.fromkeys(("figure.facecolor", "axes.facecolor"), "#0d1117") | dict.fromkeys(
+DARK = dict.fromkeys(("figure.facecolor", "axes.facecolor"), "#0d1117") | dict.fromkeys(
     ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#e6edf3"
 )
 _TITLES = {
     "eval_return_mean": ("Evaluation", "return per episode (reward)"),
     "episode_return_mean": ("Training: mean of the last 100 episodes", "return per episode (reward)"),
 }
-
-
-@dataclass(frozen=True)
-class LoggedRun:
-    """A run as read from its folder."""
-
-    path: Path
-    config: Mapping[str, Any]
-    rows: Sequence[Mapping[str, Any]]
-
-    def curve(self, metric: str) -> tuple[Array, Array]:
-        """Steps and values of a metric, from the rows that have a finite number for it."""
-        points = [(row["step"], row[metric]) for row in self.rows if math.isfinite(row.get(metric, math.nan))]
-        steps, values = np.array(points, np.float64).reshape(-1, 2).T
-        return steps, values
-
-    @property
-    def metrics(self) -> set[str]:
-        return {name for row in self.rows for name in row} - {"step"}
-
-
-@dataclass(frozen=True)
-class Group:
-    """Runs of one config on different seeds."""
-
-    label: str
-    runs: Sequence[LoggedRun]
-
-    def curves(self, metric: str) -> list[tuple[Array, Array]]:
-        """The curves of the runs that have the metric."""
-        return [(steps, values) for steps, values in (run.curve(metric) for run in self.runs) if len(steps)]
 
 
 @dataclass(frozen=True)
@@ -92,18 +66,21 @@ def plot_runs(
     output: str | Path | None = None,
     dark: bool = False,
 ) -> Plot:
-    """Draw the learning curves of runs, or of all runs in a folder.
+    """Draw the learning curves of runs, or of all runs in a folder, with a panel for each environment.
+
+    Runs without metrics are left out, and said in the notes.
 
     Written to `output`, else to `plot.png` in the folder of a single run, or in the current one for several.
     With `dark` it is drawn for a dark background.
     """
     matplotlib = import_extra("matplotlib", "plot", asked_by="plot")
+    paths = list(paths)
     folders = find_runs(paths)
     target = picture_file(output or own_name((folders[0] if len(folders) == 1 else Path()) / "plot.png"))
-    runs, notes = _without_repetitions([read_run(folder) for folder in folders])
-    groups = group_runs(runs)
+    runs, notes = read_runs(paths)
     drawn = _known_metrics(metrics, runs)
-    with matplotlib.rc_context(_DARK if dark else {}):
+    groups = group_runs(runs)
+    with matplotlib.rc_context(DARK if dark else {}):
         write_picture(draw(groups, drawn), target)
     return Plot(target, groups, notes)
 
@@ -136,112 +113,6 @@ def write_bytes(content: bytes, file: Path) -> None:
         raise UserError(f"cannot write {str(file)!r}: {error.strerror or error}") from error
 
 
-def find_runs(paths: Iterable[str | Path]) -> list[Path]:
-    """The run folders of some paths: each path itself, or all run folders up to two levels below it."""
-    found: dict[Path, Path] = {}
-    for path in map(Path, paths):
-        here = [path] if _is_run(path) else sorted(p for p in (*path.glob("*"), *path.glob("*/*")) if _is_run(p))
-        if not here:
-            raise UserError(f"{str(path)!r}: {'holds no run' if path.is_dir() else 'there is no such run'}")
-        found |= {p.resolve(): p for p in here}
-    return list(found.values())
-
-
-def _is_run(path: Path) -> bool:
-    return os.path.lexists(path / "config.yaml") and not path.name.startswith(".")
-
-
-def read_run(path: Path) -> LoggedRun:
-    """A run's config and metrics; an incomplete last line, left by a crash, is skipped."""
-    config, rows = _read_config(path / "config.yaml"), _read_rows(path / "metrics.jsonl")
-    if not rows:
-        raise UserError(f"{str(path)!r}: has no metrics yet")
-    return LoggedRun(path, config, rows)
-
-
-def _read_config(file: Path) -> dict[str, Any]:
-    try:
-        text = read_own(file).decode()
-        config = yaml.safe_load(text)
-        # With aliases, a short file could describe something endless.
-        plain = not any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text))
-        json.dumps(config, sort_keys=True, default=str)  # as runs are compared: keys of several kinds have no order
-    except UserError:
-        raise
-    except Exception as error:  # whatever YAML's constructors raise
-        raise damaged(file, str(error) or repr(error)) from error
-    if not plain or not isinstance(config, dict) or not all(isinstance(key, str) for key in config):
-        raise damaged(file, "it is not a mapping of settings")
-    for key, kind in _KINDS.items():
-        if key in config and not isinstance(config[key], kind):
-            raise damaged(file, f"its {key} is {config[key]!r:.60}")
-    return config
-
-
-def _read_rows(file: Path) -> list[dict[str, float]]:
-    try:
-        text = read_own(file).decode() if os.path.lexists(file) else ""
-    except (OSError, ValueError) as error:
-        raise damaged(file, str(error) or repr(error)) from error
-    rows = []
-    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
-        try:
-            row = json.loads(line)
-            if not all(type(value) in (int, float) for value in row.values()) or not math.isfinite(row["step"]):
-                raise ValueError("it must hold numbers, and a step")
-            rows.append({name: float(value) for name, value in row.items()})
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise damaged(file, f"line {number}: {error}") from error
-    return rows
-
-
-def _identity(run: LoggedRun) -> str:
-    """A string that is equal for all seeds of an experiment."""
-    kept = {key: value for key, value in run.config.items() if key not in _NO_DIFFERENCE}
-    return json.dumps(kept, sort_keys=True, default=str)
-
-
-def _without_repetitions(runs: Sequence[LoggedRun]) -> tuple[list[LoggedRun], list[str]]:
-    """Keep the longest run of each config and seed: a repetition adds no information, and would narrow the band."""
-    kept: dict[tuple[str, Any], LoggedRun] = {}
-    notes = []
-    for run in runs:
-        key = (_identity(run), run.config.get("seed"))
-        other = kept.get(key)
-        if other is None:
-            kept[key] = run
-            continue
-        longer, shorter = (run, other) if run.rows[-1]["step"] > other.rows[-1]["step"] else (other, run)
-        kept[key] = longer
-        notes.append(f"{shorter.path} is left out: it has the config and the seed of {longer.path}")
-    return list(kept.values()), notes
-
-
-def group_runs(runs: Sequence[LoggedRun]) -> list[Group]:
-    """Group runs that differ only in their seed; a group's label names what distinguishes it from the others."""
-    members: dict[str, list[LoggedRun]] = {}
-    for run in runs:
-        members.setdefault(_identity(run), []).append(run)
-    configs = [group[0].config for group in members.values()]
-    return [Group(_label(config, configs), group) for config, group in zip(configs, members.values(), strict=True)]
-
-
-def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> str:
-    """The algorithm and the environment, if they differ between groups; then the settings that differ."""
-    names = [key for key in ("algo", "env_id") if len({other.get(key) for other in configs}) > 1]
-    like = [c for c in configs if all(c.get(key) == config.get(key) for key in ("algo", "env_id"))]
-    keys = sorted({key for c in like for key in c} - set(_NO_DIFFERENCE))
-    differing = [key for key in keys if any(c.get(key) != config.get(key) for c in like)]
-    words = [f"{key}={_shown(config.get(key))}" for key in differing[:_MOST_WORDS]]
-    more = ["..."] if len(differing) > _MOST_WORDS else []
-    return ", ".join([*(str(config.get(key)) for key in names), *words, *more]) or str(config.get("algo"))
-
-
-def _shown(value: Any) -> str:
-    words = f"{value:g}" if isinstance(value, float) else "null" if value is None else str(value)
-    return words if len(words) <= _LONGEST_VALUE else f"{words[: _LONGEST_VALUE - 3]}..."
-
-
 def _known_metrics(asked: Sequence[str], runs: Sequence[LoggedRun]) -> list[str]:
     known = sorted(set[str]().union(*(run.metrics for run in runs)))
     for name in asked:
@@ -250,7 +121,10 @@ def _known_metrics(asked: Sequence[str], runs: Sequence[LoggedRun]) -> list[str]
     found = list(dict.fromkeys(asked)) or [name for name in DEFAULT_METRICS if name in known]
     if not found:
         raise UserError(f"there are no returns yet; choose with --metric (known: {', '.join(known)})")
-    return found
+    if asked or len({run.environment for run in runs}) == 1:
+        return found
+    # One panel for each environment: of evaluations, unless there is no more than the last one.
+    return [next((name for name in found if any(len(run.curve(name)[0]) > 1 for run in runs)), found[0])]
 
 
 def common_curves(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array] | None:
@@ -271,35 +145,70 @@ def common_curves(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array] 
     return grid, np.stack([np.interp(grid, steps, values) for steps, values in curves], axis=-1)
 
 
+class _Cell(NamedTuple):
+    """What one panel shows: a metric of some groups, in one environment if there are several."""
+
+    metric: str
+    groups: Sequence[Group]
+    environment: str | None
+
+
 def draw(groups: Sequence[Group], metrics: Sequence[str]) -> Any:
-    """A matplotlib figure with a panel for each metric and a colour for each group."""
+    """A matplotlib figure with a panel for each metric and each environment, and a colour for each label."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.0 * len(metrics) + 0.6, 4.4), dpi=150, layout="constrained")
-    same_scale = len(metrics) > 1 and all(name in DEFAULT_METRICS for name in metrics)
-    panels = figure.subplots(1, len(metrics), sharex=True, sharey=same_scale, squeeze=False)[0]
-    for panel, metric in zip(panels, metrics, strict=True):
-        title, label = _TITLES.get(metric, (metric, metric))
-        panel.set_title(title if metric != "eval_return_mean" else _evaluation_title(groups), fontsize=10)
-        panel.set_ylabel(label)
-        panel.set_xlabel(_clock(groups))
-        for index, group in enumerate(groups):
-            _draw_group(panel, group, metric, index)
+    environments = sorted({group.environment for group in groups})
+    several = len(environments) > 1
+    cells = [
+        _Cell(metric, [group for group in groups if group.environment == environment], environment if several else None)
+        for environment in environments
+        for metric in metrics
+    ]
+    columns = len(metrics) if len(metrics) > 1 else columns_for(len(cells))
+    rows = math.ceil(len(cells) / columns)
+    same_scale = not several and len(metrics) > 1 and all(name in DEFAULT_METRICS for name in metrics)
+    width, height = (4.4, 3.1) if several else (5.0, 3.6)
+    figure = Figure(figsize=(width * columns + 0.6, height * rows + 0.8), dpi=150, layout="constrained")
+    panels = figure.subplots(rows, columns, sharex=not several, sharey=same_scale, squeeze=False).flatten()
+    looks = {label: index for index, label in enumerate(dict.fromkeys(group.label for group in groups))}
+    for place, (panel, cell) in enumerate(zip(panels, cells, strict=False)):
+        panel.set_title(_title(cell, metrics), fontsize=10)
+        panel.set_ylabel("" if several and place % columns else _TITLES.get(cell.metric, ("", cell.metric))[1])
+        panel.set_xlabel(_clock(cell.groups))
+        for group in cell.groups:
+            _draw_group(panel, group, cell.metric, _legend_label(group, groups), looks[group.label])
         _tidy(panel)
+    for panel in panels[len(cells) :]:
+        panel.remove()
     for panel in panels[1:] if same_scale else ():
         panel.set_ylabel("")
         panel.tick_params(axis="y", length=0)
     layout: Any = figure.get_layout_engine()
-    layout.set(wspace=0.05)
-    figure.suptitle(_heading(groups), fontsize=12, fontweight="bold")
-    _draw_legend(figure, panels[0], groups)
+    layout.set(wspace=0.05, hspace=0.06)
+    figure.suptitle(_heading(groups, metrics), fontsize=12, fontweight="bold")
+    _draw_legend(figure, list(panels[: len(cells)]), groups)
     return figure
 
 
-def _draw_legend(figure: Any, panel: Any, groups: Sequence[Group]) -> None:
+def columns_for(count: int) -> int:
+    """In how many columns so many panels leave few holes."""
+    return count if count <= 3 else 2 if count == 4 else 3
+
+
+def _title(cell: _Cell, metrics: Sequence[str]) -> str:
+    words = _evaluation_title(cell.groups) if cell.metric == "eval_return_mean" else _TITLES.get(cell.metric, ("",))[0]
+    if cell.environment is None:
+        return words or cell.metric
+    return cell.environment if len(metrics) == 1 else f"{cell.environment}: {words or cell.metric}"
+
+
+def _draw_legend(figure: Any, panels: Sequence[Any], groups: Sequence[Group]) -> None:
     from matplotlib.patches import Patch
 
-    handles = panel.get_legend_handles_labels()[0]
+    found = {
+        label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    handles = [found[label] for label in dict.fromkeys(_legend_label(group, groups) for group in groups)]
     if any(len(group.runs) > 1 for group in groups):
         handles = [*handles, Patch(color="0.5", alpha=0.3, label="95% bootstrap confidence interval of the mean")]
     if len(handles) > 1:
@@ -309,9 +218,21 @@ def _draw_legend(figure: Any, panel: Any, groups: Sequence[Group]) -> None:
         figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8.5)
 
 
-def _draw_group(panel: Any, group: Group, metric: str, index: int) -> None:
-    colour, dash = _COLOURS[index % len(_COLOURS)], _DASHES[index // len(_COLOURS) % len(_DASHES)]
-    label = group.label if len(group.runs) == 1 else f"{group.label} (mean of {len(group.runs)} seeds)"
+def _legend_label(group: Group, groups: Sequence[Group]) -> str:
+    """The label of a group with its number of seeds, which those of the same label may not share."""
+    counts = {len(other.runs) for other in groups if other.label == group.label}
+    if len(counts) > 1:
+        return f"{group.label} (mean of {min(counts)} to {max(counts)} seeds)"
+    return group.label if counts == {1} else f"{group.label} (mean of {len(group.runs)} seeds)"
+
+
+def look(index: int) -> tuple[str, str]:
+    """The colour and the dashes of a line."""
+    return COLOURS[index % len(COLOURS)], _DASHES[index // len(COLOURS) % len(_DASHES)]
+
+
+def _draw_group(panel: Any, group: Group, metric: str, label: str, index: int) -> None:
+    colour, dash = look(index)
     style: dict[str, Any] = {"color": colour, "linestyle": dash, "linewidth": 1.8, "label": label}
     curves = group.curves(metric)
     if not curves:  # so that the group is in the legend anyway
@@ -361,9 +282,12 @@ def _clock(groups: Sequence[Group]) -> str:
     return "gradient steps" if offline else "environment steps"
 
 
-def _heading(groups: Sequence[Group]) -> str:
-    configs = [group.runs[0].config for group in groups]
-    algos = {str(config.get("algo")) for config in configs}
-    environments = {str(config.get("env_id")) for config in configs}
-    words = [", ".join(sorted(names)) for names in (algos, environments) if len(names) == 1]
+def _heading(groups: Sequence[Group], metrics: Sequence[str]) -> str:
+    algos = {str(group.runs[0].config.get("algo")) for group in groups}
+    environments = {group.environment for group in groups}
+    words = [", ".join(names) for names in (algos, environments) if len(names) == 1]
+    if len(environments) > 1 and len(metrics) == 1:  # the titles of the panels name the environments alone
+        metric = metrics[0]
+        named = _evaluation_title(groups) if metric == "eval_return_mean" else _TITLES.get(metric, (metric,))[0]
+        return ": ".join([*words, named[0].lower() + named[1:] if words else named])
     return " on ".join(words) or "Learning curves"

@@ -6,12 +6,13 @@ are re-exported here, where users look for them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rl_training.algorithms.base import Algorithm, Policy
 from rl_training.experiment.config import Config
 from rl_training.experiment.schedules import Control, Schedule, ScheduleError, parse_control, parse_schedule
+from rl_training.types import UserError
 
 __all__ = [
     "Control",
@@ -35,7 +36,14 @@ class ScheduleSet:
 
     def values(self, step: int) -> dict[str, float]:
         """The values to set on the algorithm at `step`."""
-        return {name: control.at(step, self.horizon) for name, control in self.controls.items()}
+        return dict(self._values(step))
+
+    def _values(self, step: int) -> Iterator[tuple[str, float]]:
+        for name, control in self.controls.items():
+            try:
+                yield name, control.at(step, self.horizon)
+            except ScheduleError as error:  # a function may return anything
+                raise UserError(f"{name}_schedule: {error}") from error
 
 
 def set_by_hand(config: Config, algorithm: Algorithm) -> dict[str, Any]:
@@ -67,5 +75,6 @@ def restore_acting_values(config: Config, policy: Policy, trainer: Mapping[str, 
 
     `trainer` is that part of the checkpoint's state.
     """
-    present = ScheduleSet(config.controls, trainer["horizon"]).values(step) | trainer["hyperparameters"]
+    acting = {name: control for name, control in config.controls.items() if name in policy.values}
+    present = ScheduleSet(acting, trainer["horizon"]).values(step) | trainer["hyperparameters"]
     policy.values |= {name: float(present[name]) for name in policy.values.keys() & present.keys()}

@@ -21,7 +21,7 @@ from rl_training.experiment.notes import new_run_id, remember
 from rl_training.experiment.references import reference_to
 from rl_training.experiment.trust import ELSEWHERE, TRAINING
 from rl_training.ops.statistics import bootstrap_interval, interquartile_mean, mean
-from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.arguments import AnyCallback
 from rl_training.runtime.checkpoints.catalogue import find_newest
 from rl_training.runtime.checkpoints.checkpoint import read_meta, read_trainer_state
 from rl_training.runtime.checkpoints.drafts import create_folder, sweep_drafts, sweep_files
@@ -153,7 +153,7 @@ def train_seeds(
     config: AnyConfig,
     seeds: Sequence[int],
     *,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[AnyCallback] = (),
     env_factory: EnvFactory | None = None,
     report: Report | None = None,
     trust: bool = False,
@@ -191,7 +191,7 @@ def train_seeds(
 def resume_seeds(
     folder: str | Path,
     *,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[AnyCallback] = (),
     env_factory: EnvFactory | None = None,
     report: Report | None = None,
     trust: bool = False,
@@ -225,7 +225,7 @@ def resume_seeds(
 class _How(NamedTuple):
     """How seeds are trained, and who is told."""
 
-    callbacks: Sequence[Callback]
+    callbacks: Sequence[AnyCallback]
     env_factory: EnvFactory | None
     trust: bool
     executor: Executor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -23,7 +22,7 @@ from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.actors.engines import WorkerFailed, WorkersLost
 from rl_training.runtime.actors.make_pool import is_pooled, make_pool
 from rl_training.runtime.actors.sources import Local, Nothing, Source
-from rl_training.runtime.arguments import callback_list
+from rl_training.runtime.arguments import AnyCallback, callback_list, named_callback
 from rl_training.runtime.callbacks import Callback, Log, Save
 from rl_training.runtime.capabilities import check_capabilities, notes_on_speed
 from rl_training.runtime.clock import WALL_CLOCK
@@ -73,7 +72,7 @@ class Trainer(Protocol):
         *,
         run_dir: str | Path | None = None,
         resume: str | Path | None = None,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Sequence[AnyCallback] = (),
     ) -> TrainResult: ...
 
 
@@ -81,7 +80,7 @@ def build(
     config: Config,
     *,
     env_factory: EnvFactory | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[AnyCallback] = (),
     trust: bool = False,
 ) -> Run:
     """Build everything a run needs, without writing to disk; all mistakes in a config are found here at the latest.
@@ -89,7 +88,7 @@ def build(
     `trust` lets in code that the checkpoint of an opponent names.
     """
     controls, loggers = build_control_callbacks(config), build_loggers(config.run.loggers)
-    users = [*(_callback(reference) for reference in config.run.callbacks), *callback_list("callbacks", callbacks)]
+    users = [*(named_callback(reference) for reference in config.run.callbacks), *callback_list("callbacks", callbacks)]
     family, collects = config.spec.family, config.loop.collects
     if family not in LOOPS:
         raise UserError(f"algo={config.run.algo!r}: its SPEC has family={family!r}; must be one of {', '.join(LOOPS)}")
@@ -235,20 +234,6 @@ def _device(name: str, info: SpaceInfo) -> torch.device:
         ) from None
 
 
-def _callback(reference: str) -> Callback:
-    named = resolve_reference(reference, key="callbacks")
-    if isinstance(named, Callback):
-        return named
-    if not (inspect.isclass(named) and issubclass(named, Callback)):
-        what = f"the class {named.__name__}" if inspect.isclass(named) else f"a {type(named).__name__}"
-        wanted = "must name a subclass of rl_training.Callback, or an object of one"
-        raise UserError(f"callbacks={reference!r}: {wanted}; it is {what}")
-    problem = unfitting_call(named)
-    if problem is not None:
-        raise UserError(f"callbacks={reference!r}: is called without arguments: {problem}")
-    return named()
-
-
 def run(run: Run) -> TrainResult:
     """Step the loop until the run is complete or stopped."""
     run.archive.lock()
@@ -333,7 +318,7 @@ def train(
     *,
     run_dir: str | Path | None = None,
     resume: str | Path | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[AnyCallback] = (),
     env_factory: EnvFactory | None = None,
     algo: str | None = None,
     trust: bool = False,
@@ -370,7 +355,7 @@ def trainer(algo: str) -> Trainer:
         *,
         run_dir: str | Path | None = None,
         resume: str | Path | None = None,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Sequence[AnyCallback] = (),
     ) -> TrainResult:
         return train(config, algo=algo, run_dir=run_dir, resume=resume, callbacks=callbacks)
 

@@ -1,27 +1,22 @@
-"""Workflows on existing runs and presets: evaluate a checkpoint, resume a run, verify a preset."""
+"""Workflows on existing runs: evaluate a checkpoint, resume a run."""
 
 from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from rl_training.data.replay_files import read_info
-from rl_training.experiment.config import Config, load_config, saved_config
-from rl_training.experiment.fields import settings_of
+from rl_training.experiment.config import Config, saved_config
+from rl_training.experiment.fields import settings_of, why_without
 from rl_training.experiment.manager import RunFolder, versions
 from rl_training.experiment.references import reference_to
-from rl_training.experiment.settings import Expected
+from rl_training.experiment.registry import proper_name
 from rl_training.experiment.trust import ELSEWHERE, EPISODES, EPISODES_ELSEWHERE, POLICY, TRAINING
-from rl_training.runtime.arguments import whole_number
-from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.arguments import AnyCallback, whole_number
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint, find_newest, find_run, recover, sweep_leftovers
 from rl_training.runtime.checkpoints.checkpoint import fitting_policy, read_checkpoint, read_meta
 from rl_training.runtime.checkpoints.drafts import sweep_files
@@ -141,7 +136,7 @@ def restore(
     path: str | Path,
     *,
     which: str = "latest",
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[AnyCallback] = (),
     env_factory: EnvFactory | None = None,
     overrides: Iterable[str] = (),
     config: Config | None = None,
@@ -159,7 +154,8 @@ def restore(
     overrides, saved = list(overrides), checkpoint.meta["config"]
     algos = [values.get("algo"), *(o.removeprefix("algo=") for o in overrides if o.startswith("algo="))]
     for algo in algos if config is None else [config.run.algo]:
-        if algo not in (None, saved["algo"]):  # checked first: most settings of another algorithm would be unknown
+        # Checked first: most settings of another algorithm would be unknown.
+        if algo is not None and proper_name(str(algo)) != saved["algo"]:
             raise _cannot_change("algo", saved["algo"], algo)
     if config is None:
         how: dict[str, Any] = {"trust": trust, "given": [*given, reference_to(env_factory)]}
@@ -190,7 +186,7 @@ def _changes(saved: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]
     now = config.flat()
     settings = settings_of(config.spec)
     changes = {}
-    for key in sorted(saved.keys() | now.keys()):
+    for key in sorted(key for key in saved.keys() | now.keys() if why_without(key, config.spec) is None):
         old, new = saved.get(key), now.get(key)
         if old == new:
             continue
@@ -236,7 +232,7 @@ def resume_training(
     path: str | Path,
     *,
     which: str = "latest",
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[AnyCallback] = (),
     env_factory: EnvFactory | None = None,
     overrides: Iterable[str] = (),
     config: Config | None = None,
@@ -281,6 +277,8 @@ def _run_of(path: str | Path, which: str) -> tuple[RunFolder, str]:
             raise UserError(f"{str(path)!r}: holds several seeds; go on with resume_seeds, or resume one of its runs")
         read_meta(find_checkpoint(path))
         raise UserError(f"{str(path)!r}: is not in a run's folder; load it with Agent.load and call learn")
+    if found[1] is not None and which not in ("latest", found[1]):
+        find_checkpoint(path, which)  # which says that it is one itself
     return RunFolder(found[0]), found[1] or which
 
 
@@ -301,97 +299,4 @@ def _locked(folder: RunFolder) -> Iterator[Lock]:
         yield lock
 
 
-@dataclass(frozen=True)
-class Verification:
-    """Whether a preset still reaches its claimed return."""
-
-    preset: str
-    expected: float
-    measure: str
-    returns: dict[int, float]
-    minutes: dict[int, float]
-    final_expected: float | None = None
-    final_returns: dict[int, float] = field(default_factory=dict)
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(list(self.returns.values())))
-
-    @property
-    def final_mean(self) -> float:
-        """The mean return of the final policies, if the preset claims one beside the last evaluations."""
-        return float(np.mean(list(self.final_returns.values())))
-
-    @property
-    def passed(self) -> bool:
-        return self.mean >= self.expected and (self.final_expected is None or self.final_mean >= self.final_expected)
-
-
-class _Evaluations(Callback):
-    """Keeps the returns of a run's evaluations."""
-
-    def __init__(self) -> None:
-        self.returns: list[float] = []
-
-    def on_eval(self, run: Run, metrics: Metrics) -> None:
-        self.returns.append(metrics["eval_return_mean"])
-
-
-def verify_preset(
-    preset: str,
-    overrides: Iterable[str] = (),
-    *,
-    seeds: Sequence[int] | None = None,
-    callbacks: Sequence[Callback] = (),
-) -> Verification:
-    """Train a preset on the seeds of its evidence and measure each seed's return as the preset specifies."""
-    overrides = list(overrides)
-    expected, bar = _claim(preset, load_config(preset, overrides))
-    returns, minutes, finals = {}, {}, {}
-    for seed in seeds or expected.seeds:
-        evaluations = _Evaluations()
-        run = build(load_config(preset, overrides, seed=seed), callbacks=[*callbacks, evaluations])
-        started = time.perf_counter()
-        try:
-            run.start()
-            run.archive.open(run)
-            run_training(run)
-            minutes[seed] = (time.perf_counter() - started) / 60.0
-            if expected.measure == "last_5_evaluations":
-                returns[seed] = _mean_of_last(evaluations.returns, 5)
-                if expected.final_return is not None:
-                    finals[seed] = run.evaluate(expected.episodes).mean
-            else:
-                returns[seed] = run.evaluate(expected.episodes).mean
-        finally:
-            run.close()
-    return Verification(preset, bar, expected.measure, returns, minutes, expected.final_return, finals)
-
-
-def _claim(preset: str, config: Config) -> tuple[Expected, float]:
-    """The `expected` block of a preset and the return that it claims; raises if it claims none."""
-    expected, settings = config.run.expected, config.run
-    if expected is None:
-        raise UserError(f"{preset}: has no 'expected' block to compare with")
-    if expected.return_ is None:
-        raise UserError(
-            f"{preset}: is marked long: no evidence is claimed for its {settings.total_timesteps:,} steps, so there is "
-            f"nothing to verify; `rl-training train {preset}` trains it"
-        )
-    if expected.measure == "last_5_evaluations":
-        interval = settings.eval_interval or settings.total_timesteps
-        if settings.total_timesteps < 5 * interval:
-            raise UserError(
-                f"expected.measure={expected.measure!r}: eval_interval={settings.eval_interval} gives fewer than five "
-                f"evaluations in total_timesteps={settings.total_timesteps}"
-            )
-    return expected, expected.return_
-
-
-def _mean_of_last(returns: Sequence[float], count: int) -> float:
-    if len(returns) < count:
-        raise UserError(f"expected.measure: the run ended after {len(returns)} evaluations; it needs {count}")
-    return float(np.mean(returns[-count:]))
-
-
-__all__ = ["Verification", "evaluate_checkpoint", "read_meta", "restore", "resume_training", "verify_preset"]
+__all__ = ["evaluate_checkpoint", "read_meta", "restore", "resume_training"]

@@ -35,6 +35,7 @@ from rl_training.types import Array, UserError
 _UPDATES = 2
 # Small values, so that a check takes a fraction of a second; an algorithm gets those that it has.
 _TINY = {
+    "num_envs": 2,
     "n_steps": 6,
     "batch_size": 4,
     "n_epochs": 2,
@@ -74,7 +75,6 @@ def tiny_config(algo: str, env: Mapping[str, Any] | None = None, **values: Any) 
         "algo": algo,
         "env_id": "rl_training.testing:TinyEnv",
         "env_kwargs": {"actions": spec.capabilities.actions[0], **(env or {})},
-        "num_envs": 2,
         "total_timesteps": 1_000,
         "eval_episodes": 2,
     }

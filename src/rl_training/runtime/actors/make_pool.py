@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from rl_training.algorithms.base import CollectingLoopConfig, Policy
+from rl_training.data.disk import WINDOWS
 from rl_training.data.ram import available_memory, readable
 from rl_training.data.strips import Layout, strip_layout
 from rl_training.experiment.config import Config
@@ -57,7 +58,9 @@ def make_pool(config: Config, factory: EnvFactory | None, policy: Policy) -> Poo
 def _engine(config: Config, factory: EnvFactory | None, policy: Policy, plan: PoolPlan) -> Engine:
     loop, each = config.loop, plan.num_envs // plan.num_workers
     assert isinstance(loop, CollectingLoopConfig)
-    plans = [WorkerPlan(config.flat(), factory, each, number) for number in range(plan.num_workers)]
+    # The values that acting uses come with the weights, so workers need no schedules, nor the functions among them.
+    settings = {key: value for key, value in config.flat().items() if key not in config.scheduling}
+    plans = [WorkerPlan(settings, factory, each, number) for number in range(plan.num_workers)]
     layout = strip_layout(loop.steps_at_once, each, policy.info, policy.records(policy.info))
     if config.run.actors == "inline":
         return Inline(plans, layout)
@@ -76,6 +79,8 @@ def _engine(config: Config, factory: EnvFactory | None, policy: Policy, plan: Po
         store = 2 * needed + 8 * sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
         address, frames = config.run.ray_address, loop.frame_stack
         return RayWorkers(plans, layout, address=address, frames=frames, patience=plan.deadline, store=store)
+    if WINDOWS:
+        raise UserError("actors='process': shares memory in a way that Windows does not have; use actors=inline")
     from rl_training.runtime.actors.processes import Processes
 
     return Processes(plans, layout, weights, slots=slots, patience=plan.deadline)

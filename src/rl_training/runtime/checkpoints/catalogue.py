@@ -18,6 +18,7 @@ _SUPERSEDED = re.compile(r"\.superseded-([0-9]+)")
 # What a process that died leaves in a folder of checkpoints.
 _LEFTOVERS = re.compile(r"\.(draft-.*|replaced-.*|dropped-.*|(latest|best)\.[0-9]+)")
 _LONGEST_NAME = 100
+_MOST_RUNS = 12
 # The folder of a checkpoint with its large arrays: a file per chunk.
 ARRAYS_FOLDER = "replay"
 
@@ -160,9 +161,9 @@ def find_checkpoint(path: str | Path, which: str = "latest") -> Path:
     if path.parent.name == "checkpoints":
         own_name(path, folder=True)
         if _STEP.fullmatch(name) and path.is_dir():  # whoever reads it says what is missing
-            return path
+            return _itself(path, name, which)
     if (path / "meta.json").is_file():
-        return path
+        return _itself(path, name, which)
     inner = own_name(path / "checkpoints", folder=True)
     folder = inner if inner.is_dir() else path
     if not folder.is_dir():
@@ -177,8 +178,24 @@ def find_checkpoint(path: str | Path, which: str = "latest") -> Path:
     if which == "latest":
         found = _checked_latest(folder, found)
     if found is None:
-        raise UserError(f"{str(path)!r}: holds no {which} checkpoint of rl_training")
+        raise UserError(f"{str(path)!r}: {_runs_instead(path) or f'holds no {which} checkpoint of rl_training'}")
     return found
+
+
+def _itself(path: Path, name: str, which: str) -> Path:
+    """A checkpoint that is named by its own path."""
+    if which not in ("latest", name):
+        raise UserError(f"{str(path)!r}: is one checkpoint; {which!r} can be asked of the folder of its run")
+    return path
+
+
+def _runs_instead(path: Path) -> str | None:
+    """The runs in a folder that is no run itself, up to two levels below it."""
+    found = sorted(str(place.parent) for form in ("*", "*/*") for place in path.glob(f"{form}/checkpoints"))
+    if not found:
+        return None
+    more = f", and {len(found) - _MOST_RUNS} more" if len(found) > _MOST_RUNS else ""
+    return f"holds {len(found)} run{'' if len(found) == 1 else 's'}; name one: {', '.join(found[:_MOST_RUNS])}{more}"
 
 
 def _checked_latest(folder: Path, named: Path | None) -> Path | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from rl_training.data.disk import make_folders, sync
+from rl_training.data.disk import WINDOWS, make_folders, sync
 from rl_training.runtime.checkpoints.lock import LOCK_FILE, Lock, Locked, hold
 from rl_training.types import UserError
 
@@ -42,7 +42,7 @@ def create_folder(
         made, lock = _make_draft(parent, final.name)
         fill(made)
         sync(made)
-        made = lock.folder = _publish(made, final, announce, numbered=path is None)
+        made = _publish(lock, final, announce, numbered=path is None)
         sync(parent)
         return made, lock
     except BaseException as error:
@@ -63,7 +63,7 @@ def _make_draft(parent: Path, name: str) -> tuple[Path, Lock]:
     raise OSError(f"drafts vanish from {str(parent)!r}")
 
 
-def _publish(draft: Path, final: Path, announce: Callable[[Path], None], *, numbered: bool) -> Path:
+def _publish(lock: Lock, final: Path, announce: Callable[[Path], None], *, numbered: bool) -> Path:
     for attempt in range(1, 1000):
         target = final if attempt == 1 else final.with_name(f"{final.name}-{attempt}")
         if target.is_dir() and any(target.iterdir()):
@@ -72,7 +72,9 @@ def _publish(draft: Path, final: Path, announce: Callable[[Path], None], *, numb
             break
         announce(target)
         try:
-            os.rename(draft, target)
+            if WINDOWS and target.is_dir():  # which is empty, and would not be replaced
+                target.rmdir()
+            lock.move(target)
             return target
         except OSError:
             if not (numbered and target.exists()):

@@ -20,13 +20,13 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import IO, Any
 
-from rl_training.data.disk import open_own
+from rl_training.data.disk import WINDOWS, open_own
 from rl_training.types import UserError
 
 fcntl: ModuleType | None
 try:
     import fcntl
-except ImportError:  # Windows has no fcntl; there is no lock then
+except ImportError:  # as on Windows; there is no lock then
     fcntl = None
 
 LOCK_FILE = ".lock"
@@ -75,6 +75,17 @@ class Lock:
             self.inherited = f"{_words(holder)} is dead and had not released the run"
         os.ftruncate(self._file.fileno(), 0)
         self._file.write((json.dumps(_this_process(self.key)) + "\n").encode())
+
+    def move(self, target: Path) -> None:
+        """Give the folder another name."""
+        if WINDOWS:
+            self._file.close()  # a folder with an open file cannot be moved there
+        try:
+            os.rename(self.folder, target)
+            self.folder = target
+        finally:
+            if WINDOWS:
+                self._file = open_own(self.folder / LOCK_FILE, "a+b", buffering=0)
 
     def renew(self) -> None:
         """Take the lock again, in case that it was lost; raise if another process has it."""

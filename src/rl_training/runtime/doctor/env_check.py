@@ -16,7 +16,9 @@ from rl_training.algorithms.base import LoopConfig
 from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.doctor.env_repeat import (
     AnyCopy,
+    Plan,
     RandomActions,
+    TooFewSteps,
     check_autoreset,
     check_copies,
     check_reset,
@@ -30,18 +32,22 @@ from rl_training.types import SpaceInfo, UserError
 
 # The length of episodes in checks that need many episode ends.
 _SHORT_EPISODE = 40
-_FEW_STEPS = 200
 _LARGE_REWARD = 100.0
 _SLOW = 200.0
 
 
 def check_environment(
-    env_id: str, env_kwargs: Mapping[str, Any], *, steps: int = 2_000, env_factory: EnvFactory | None = None
+    env_id: str, env_kwargs: Mapping[str, Any], *, steps: int = 6_000, env_factory: EnvFactory | None = None
 ) -> Iterator[Finding]:
-    """Yield the findings of all checks. A `UserError` in making the environment is raised; all else is a finding."""
+    """Yield the findings of all checks, which step environments at most `steps` times altogether.
+
+    A `UserError` in making the environment is raised; all else is a finding.
+    """
     settings = RunConfig(env_id=env_id, env_kwargs=dict(env_kwargs))
     maker = EnvMaker(settings, LoopConfig(), env_factory)
-    short = maker if maker.makes_vectors else EnvMaker(settings, LoopConfig(time_limit=_SHORT_EPISODE), env_factory)
+    plan = Plan(steps, vectors=maker.makes_vectors)
+    limit = LoopConfig(time_limit=max(2, min(_SHORT_EPISODE, plan.autoreset // 2)))
+    short = maker if maker.makes_vectors else EnvMaker(settings, limit, env_factory)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Gymnasium's own checker would repeat these findings
         try:
@@ -68,7 +74,7 @@ def check_environment(
         short.masked = maker.masked
         yield _check_actions(envs.single_action_space)
         try:
-            played = _play(copy_of(maker, info), info, steps)
+            played = _play(copy_of(maker, info), info, plan.play)
         except Exception as error:
             words = str(error) if isinstance(error, BrokenRule) else f"reset or step raised {_words(error)}"
             yield Finding("PROBLEM", "step", words)
@@ -78,10 +84,10 @@ def check_environment(
         yield from _check_rewards(played)
         yield _check_speed(played)
         for subject, check in (
-            ("determinism", lambda: check_copies(maker, info, min(steps, _FEW_STEPS))),
-            ("reset", lambda: check_reset(maker, info)),
-            ("autoreset", lambda: check_autoreset(short, info, min(steps, _FEW_STEPS))),
-            ("resume", lambda: check_resume(short, info)),
+            ("determinism", lambda: check_copies(maker, info, plan.copies)),
+            ("reset", lambda: check_reset(maker, info, plan.reset)),
+            ("autoreset", lambda: check_autoreset(short, info, plan.autoreset)),
+            ("resume", lambda: check_resume(short, info, plan.resume)),
         ):
             yield _guarded(subject, check)
 
@@ -93,6 +99,8 @@ def _words(error: Exception) -> str:
 def _guarded(subject: str, check: Callable[[], tuple[Level, str]]) -> Finding:
     try:
         level, words = check()
+    except TooFewSteps as error:
+        return Finding("note", subject, str(error))
     except Exception as error:
         return Finding("PROBLEM", subject, f"could not be checked: {_words(error)}")
     return Finding(level, subject, words)

@@ -25,7 +25,39 @@ from rl_training.types import Array, SpaceInfo, Step
 Verdict = tuple[Level, str]
 
 _NUM_ENVS = 3
+_FEWEST = 4  # steps of a check that says anything
+_MOST_RESUMED = 60
 _PARTS = ("observation", "reward", "terminated", "truncated")
+
+
+class TooFewSteps(Exception):
+    """A check that was left out, since there were too few steps for it."""
+
+    def __init__(self, needed: int) -> None:
+        super().__init__(f"is left out: there are too few steps for it; try --steps {needed}")
+
+
+class Plan:
+    """How many steps each check may take, so that all of them together step environments at most `total` times.
+
+    What is counted is every step of every copy: those of a comparison, of a vector, and those that a resume replays.
+    """
+
+    def __init__(self, total: int, *, vectors: bool) -> None:
+        self.play = max(1, total // 3)
+        self.copies = min(200, total // 30)
+        self.reset = min(20, total // 60)
+        # Three copies in a vector; beside them three in plain loops and three in its native vector, if it has one.
+        each = _NUM_ENVS if vectors else 3 * _NUM_ENVS
+        self.autoreset = min(200, total // 30)
+        spent = self.play + 2 * self.copies + 2 * self.reset + each * self.autoreset
+        self.resume = (total - spent) // _NUM_ENVS
+
+
+def _check_enough(steps: int, share: int) -> None:
+    """Raise if a check has too few steps to say anything; `share` is which part of all steps it has."""
+    if steps < _FEWEST:
+        raise TooFewSteps(_FEWEST * share)
 
 
 class RandomActions:
@@ -134,6 +166,7 @@ def _first_difference(left: tuple[Any, ...], right: tuple[Any, ...]) -> str | No
 
 def check_copies(maker: EnvMaker, info: SpaceInfo, steps: int) -> Verdict:
     """Compare two copies that get the same seeds and actions."""
+    _check_enough(steps, 30)
     first, second = copy_of(maker, info), copy_of(maker, info)
     draw, seeds = RandomActions(info), count(1)
     try:
@@ -156,8 +189,9 @@ def check_copies(maker: EnvMaker, info: SpaceInfo, steps: int) -> Verdict:
     return "ok", f"two copies with the same seeds and actions were equal for {steps:,} steps"
 
 
-def check_reset(maker: EnvMaker, info: SpaceInfo, steps: int = 20) -> Verdict:
+def check_reset(maker: EnvMaker, info: SpaceInfo, steps: int) -> Verdict:
     """Compare two episodes of one copy that is reset with the same seed."""
+    _check_enough(steps, 60)
     env = copy_of(maker, info)
     try:
         episodes: list[list[Any]] = []
@@ -189,6 +223,7 @@ class _Seeds(np.random.Generator):
 
 def check_autoreset(maker: EnvMaker, info: SpaceInfo, steps: int) -> Verdict:
     """Compare vector environments with plain loops over single ones, through the ends of episodes."""
+    _check_enough(steps, 30)
     if maker.makes_vectors:
         return _check_own_vector(maker.vector(_NUM_ENVS), info, steps)
     level, words = _compare_with_plain_loops(maker, info, steps)
@@ -270,19 +305,25 @@ def _check_own_vector(envs: VectorEnv[Any, Any, Any], info: SpaceInfo, steps: in
     return "ok", f"{mode.name} was kept over {ends:,} ends of episodes"
 
 
-def check_resume(maker: EnvMaker, info: SpaceInfo, steps: int = 60) -> Verdict:
-    """Compare environments that were saved and restored with those that continued."""
+def check_resume(maker: EnvMaker, info: SpaceInfo, most: int) -> Verdict:
+    """Compare environments that were saved and restored with those that continued, in at most so many steps of each."""
     envs = maker.vector(_NUM_ENVS)
     keeper = keep_state_of(envs)
     if isinstance(keeper, Forgetful):
         envs.close()
         return "note", f"is not exact: {Forgetful.WHY}"
+    # Until there are two earlier states, a resume replays from the start and needs none of them.
+    lead, replayed = (0, 0) if isinstance(keeper, Journal) else (2 * ANCHOR_EVERY, ANCHOR_EVERY)
+    # Before the save, after it, again after a restore, and what a restore replays of those before.
+    steps = min(_MOST_RESUMED, (most - lead - replayed) // 4)
+    if steps < _FEWEST:
+        envs.close()
+        raise TooFewSteps(4 * _NUM_ENVS * (lead + replayed + 4 * _FEWEST))
     rng = np.random.default_rng(0)
     straight = Collector(envs, info, rng)
     try:
         straight.start()
-        # Until there are two earlier states, a resume replays from the start and needs none of them.
-        _advance(straight, info, steps if isinstance(keeper, Journal) else 2 * ANCHOR_EVERY + steps)
+        _advance(straight, info, lead + steps)
         saved, drawn = copy.deepcopy(straight.state_dict()), rng.bit_generator.state
         expected = _advance(straight, info, steps)
     finally:

@@ -123,9 +123,9 @@ def one_line(error: BaseException) -> str:
 
 
 def examine(
-    env_id: str | None = None, env_kwargs: Mapping[str, Any] | None = None, *, steps: int = 2_000
+    env_id: str | None = None, env_kwargs: Mapping[str, Any] | None = None, *, steps: int = 6_000
 ) -> Iterator[Finding]:
-    """Check the machine, then an environment if one is named, with up to `steps` random steps."""
+    """Check the machine, then an environment if one is named, which is stepped at most `steps` times."""
     yield from check_machine()
     if env_id is not None:
         from rl_training.runtime.doctor.env_check import check_environment

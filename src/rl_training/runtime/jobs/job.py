@@ -14,6 +14,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.references import found_in, import_apart
+from rl_training.runtime.arguments import AnyCallback
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.envs.make import EnvFactory
 from rl_training.runtime.train import AnyConfig, TrainResult, code_of, train
@@ -31,7 +32,7 @@ class Job:
     name: str
     config: AnyConfig | None = None
     run_dir: Path | None = None
-    callbacks: tuple[Callback, ...] = ()
+    callbacks: tuple[AnyCallback, ...] = ()
     env_factory: EnvFactory | None = None
     trust: bool = False
     cpus: int = 1
@@ -106,7 +107,7 @@ def packed(job: Job) -> bytes:
     if job.config is not None:
         config = job.config if isinstance(job.config, Config) else load_config(job.config, trust=job.trust)
         places = list(_places(config, job.env_factory))
-        job = replace(job, config=config.flat())
+        job = replace(job, config=config.given())
     return _bytes_of(_Carried(job, places))
 
 

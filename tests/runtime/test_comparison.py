@@ -1,0 +1,150 @@
+"""Sets of runs side by side: the numbers against those worked out by hand, the table, the picture, the mistakes."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from test_plots import matplotlib, write_run
+
+from rl_training import UserError
+from rl_training.cli import cli
+from rl_training.ops.statistics import interquartile_mean, probability_of_improvement, stratified_resamples
+from rl_training.runtime.comparison import ALL, compare_runs
+
+
+def runs(folder: Path, scores: list[float], **settings: Any) -> Path:
+    """A run for each score, with another evaluation before it."""
+    for seed, score in enumerate(scores):
+        name = f"{settings.get('env_id', 'E-v0')}-{seed}"
+        how = {"env_id": "E-v0", "seed": seed} | settings
+        write_run(folder / name, {50: -1.0, 100: score}, metric="eval_return_mean", **how)
+    return folder
+
+
+def test_the_probability_of_improvement_counts_pairs() -> None:
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.integers(0, 5, 7).astype(float), rng.integers(0, 5, 4).astype(float)
+    by_hand = np.mean([1.0 if a > b else 0.5 if a == b else 0.0 for a, b in product(ours, theirs)])
+    assert probability_of_improvement(ours, theirs) == pytest.approx(by_hand)
+    assert probability_of_improvement(np.array([1.0, 2.0]), np.array([1.0, 2.0])) == 0.5
+    assert probability_of_improvement(np.array([3.0]), np.array([1.0, 2.0])) == 1.0
+    many = probability_of_improvement(np.stack([ours, ours + 9]), np.stack([theirs, theirs]))
+    assert many.tolist() == pytest.approx([by_hand, 1.0])
+
+
+def test_resamples_stay_within_their_stratum() -> None:
+    drawn = stratified_resamples([np.array([1.0, 2.0]), np.array([10.0, 20.0, 30.0])], resamples=500)
+    assert [values.shape for values in drawn] == [(500, 2), (500, 3)]
+    assert set(drawn[0].ravel()) == {1.0, 2.0}
+    assert set(drawn[1].ravel()) == {10.0, 20.0, 30.0}
+    again = stratified_resamples([np.array([1.0, 2.0]), np.array([10.0, 20.0, 30.0])], resamples=500)
+    assert all(np.array_equal(one, other) for one, other in zip(drawn, again, strict=True))
+
+
+def test_two_sides_in_one_environment(tmp_path: Path) -> None:
+    low, high = [1.0, 2.0, 3.0, 4.0, 50.0], [5.0, 6.0, 7.0, 8.0]
+    (row,) = compare_runs([runs(tmp_path / "a", low), runs(tmp_path / "b", high)]).rows
+    assert [mean.value for mean in row.means] == [float(interquartile_mean(np.array(x))) for x in (low, high)]
+    assert row.better[0].value == pytest.approx(16 / 20)
+    assert row.runs == [5, 4]
+    for estimate in (*row.means, *row.better):
+        assert estimate.low is not None
+        assert estimate.high is not None
+        assert estimate.low <= estimate.value <= estimate.high
+    assert row.better[0].high == 1.0
+
+
+def test_several_environments_are_scaled_and_taken_together(tmp_path: Path) -> None:
+    for side, shift in (("a", 0.0), ("b", 1.0)):
+        runs(tmp_path / side, [0.0 + shift, 1.0 + shift], env_id="Small-v0")
+        runs(tmp_path / side, [1000.0 * shift, 1000.0 * shift], env_id="Large-v0")
+    runs(tmp_path / "a", [3.0, 4.0], env_id="Alone-v0")
+    compared = compare_runs([tmp_path / "a", tmp_path / "b"])
+    assert [row.environment for row in compared.rows] == ["Large-v0", "Small-v0", ALL]
+    large, small, together = compared.rows
+    assert large.better[0].value == 1.0
+    assert small.better[0].value == pytest.approx(3.5 / 4)
+    assert together.better[0].value == pytest.approx((1.0 + 3.5 / 4) / 2)
+    # Small: 0, 1/2 and 1/2, 1 of the span from 0 to 2; Large: 0, 0 and 1, 1.
+    assert [mean.value for mean in together.means] == pytest.approx([0.0, 1.0])
+    assert "Alone-v0 is left out: not all sides have runs in it" in compared.notes
+
+
+def test_single_runs_have_no_interval_and_other_lengths_are_said(tmp_path: Path) -> None:
+    runs(tmp_path / "a", [1.0])
+    write_run(tmp_path / "b" / "run", {10: 2.0}, metric="eval_return_mean", env_id="E-v0")
+    write_run(tmp_path / "b" / "young", {10: 2.0}, env_id="E-v0", seed=1)
+    write_run(tmp_path / "b" / "empty", {}, env_id="E-v0", seed=2)
+    compared = compare_runs([tmp_path / "a", tmp_path / "b"])
+    (row,) = compared.rows
+    assert row.means[1] == (2.0, None, None)
+    assert compared.notes == (
+        f"{tmp_path / 'b' / 'empty'} is left out: it has no metrics yet",
+        f"{tmp_path / 'b' / 'young'} is left out: it has no eval_return_mean yet",
+        "in E-v0 the last values are of 10 to 100 steps: not all have learned equally long",
+    )
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["plot", "--compare", *arguments], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("dark", [[], ["--dark"]])
+def test_the_command_prints_a_table_and_draws(dark: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs(tmp_path / "runs", [1.0, 2.0, 3.0], algo="ppo")
+    for seed in (0, 1):
+        write_run(tmp_path / "other" / f"sac__{seed}", {100: 9.0}, metric="eval_return_mean", env_id="E-v0", seed=seed)
+    said = call("runs", "other/sac__*", *dark)
+    assert said.exit_code == 0
+    header, row, picture = said.output.splitlines()
+    assert header.split("  ")[0] == "environment"
+    assert "runs (IQM)" in header
+    assert "P(other/sac__* > runs)" in header
+    assert row.split()[:2] == ["E-v0", "2.00"]
+    assert "9.00 [9.00, 9.00]" in row
+    assert "1.00 [1.00, 1.00]" in row
+    assert row.endswith("3 / 2")
+    assert picture == "plot     comparison.png"
+    pixels = matplotlib.image.imread(tmp_path / "comparison.png")
+    assert (pixels[0, 0, 0] < 0.1) == bool(dark)
+    blue = np.abs(pixels[..., :3] * 255.0 - np.array([0x00, 0x72, 0xB2])).max(axis=-1) < 1.0
+    assert blue.any()
+
+
+def test_three_sides_are_compared_with_the_first(tmp_path: Path) -> None:
+    sides = [str(runs(tmp_path / name, [score, score + 1.0])) for name, score in (("a", 0.0), ("b", 5.0), ("c", -5.0))]
+    (row,) = compare_runs(sides).rows
+    assert [chance.value for chance in row.better] == [1.0, 0.0]
+    assert call(*sides, "--output", str(tmp_path / "x.svg")).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["a"], "--compare: compares two sets of runs or more; got 1"),
+        (["a", "a/"], "'a' is given twice"),
+        (["a", "nothing"], "'nothing': there is no such run"),
+        (["a", "c"], "there is no environment that all sides have: 'a' has E-v0; 'c' has Other-v0"),
+        (["a", "b", "--metric", "eval_return_men"], "did you mean 'eval_return_mean'?"),
+        (["a", "b", "--metric", "x", "--metric", "y"], "compares one --metric"),
+        (["a", "b", "--search"], "--compare, --search: are different pictures"),
+        (["a", "b", "--output", "x.bmp"], "must end with one of .png"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes_are_one_message(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, env_id in (("a", "E-v0"), ("b", "E-v0"), ("c", "Other-v0")):
+        runs(tmp_path / name, [1.0, 2.0], env_id=env_id)
+    with pytest.raises(UserError) as caught:
+        call(*arguments)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
