@@ -5,8 +5,8 @@ A config is flat on disk and has four frozen parts once it is read. All mistakes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,15 @@ from rl_training.data.checked_files import damaged
 from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_of
 from rl_training.experiment.manager import RunFolder
 from rl_training.experiment.presets import preset_names, preset_path
-from rl_training.experiment.references import is_reference
+from rl_training.experiment.references import is_reference, leads_back, name_of
 from rl_training.experiment.registry import REGISTRY, load_spec, suggest
 from rl_training.experiment.schedules import Control, Schedule, ScheduleError, parse_control
 from rl_training.experiment.settings import RunConfig
 from rl_training.experiment.trust import TRAINING, Gate, code_in, names_code, owner_of, run_around
 from rl_training.types import UserError
+
+# The settings that take a function or a class as well as its name.
+_TAKE_OBJECTS = {"model"}
 
 
 class ConfigError(UserError):
@@ -43,7 +46,10 @@ class ConfigError(UserError):
 
 @dataclass(frozen=True)
 class Config:
-    """A checked config: run, loop, model and algorithm settings, and the schedules of the last."""
+    """A checked config: run, loop, model and algorithm settings, and the schedules of the last.
+
+    `objects` are the functions and classes that were given where their names lead nobody back to them.
+    """
 
     spec: AlgorithmSpec
     run: RunConfig
@@ -52,6 +58,7 @@ class Config:
     algorithm: AlgorithmConfig
     scheduling: Mapping[str, Any] = field(default_factory=dict)
     controls: Mapping[str, Control] = field(default_factory=dict)
+    objects: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
         """Every setting with its value, as plain data: what is written to the run and read back from it."""
@@ -61,9 +68,13 @@ class Config:
             merged |= part.model_dump(mode="json", by_alias=True)
         return merged | dict(self.scheduling)
 
+    def given(self) -> dict[str, Any]:
+        """The same as `load_config` takes it, with objects where names would not lead back to them."""
+        return self.flat() | dict(self.objects)
+
     def replace(self, **values: Any) -> Config:
         """The same config with other values, checked again."""
-        return load_config(self.flat(), **values)
+        return load_config(self.given(), **values)
 
 
 def load_config(
@@ -74,9 +85,9 @@ def load_config(
     Code that a file in a run's folder names must be given, noted, or trusted.
     """
     source, base, run = _read_target(target)
-    given = [parse_overrides(overrides), values]
+    (base, *given), objects = _by_name([base, parse_overrides(overrides), values])
     gate = None if run is None else Gate.before(run, RunFolder(run).run_id, given, trust=trust)
-    return _load(source, [base, *given], gate)
+    return replace(_load(source, [base, *given], gate), objects=objects)
 
 
 def saved_config(
@@ -97,18 +108,33 @@ def saved_config(
     saved = meta["config"]
     if not isinstance(saved, Mapping):
         raise UserError(f"{str(checkpoint)!r}: is damaged or foreign (its config is a {type(saved).__name__})")
-    layers = [parse_overrides(overrides), values]
+    layers, objects = _by_name([parse_overrides(overrides), values])
     how: dict[str, Any] = {"trust": trust, "options": options}
     gate = Gate.before(owner_of(checkpoint), meta.get("run_id"), [*layers, *given], **how)
     plain = {str(key): value for key, value in saved.items()}
     try:
-        return _load("config", [plain, *layers], gate, uses)
+        return replace(_load("config", [plain, *layers], gate, uses), objects=objects)
     except ConfigError:
         try:
             _load("config", [plain], gate, uses)
         except ConfigError as own:  # it is wrong without the changes too
             raise damaged(checkpoint, f"its config: {'; '.join(own.problems)}") from None
         raise
+
+
+def _by_name(layers: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Callable[..., Any]]]:
+    """The layers with a name where a function or a class is given, and those of the top layer that need passing on."""
+    named = [dict(layer) for layer in layers]
+    objects: dict[str, Callable[..., Any]] = {}
+    for layer in named:
+        for key in _TAKE_OBJECTS & layer.keys():
+            value = layer[key]
+            objects.pop(key, None)
+            if callable(value):
+                layer[key] = name_of(value)
+                if not leads_back(layer[key]):
+                    objects[key] = value
+    return named, objects
 
 
 def _load(

@@ -16,7 +16,14 @@ from rl_training.algorithms.base import CollectingLoopConfig, Context, ModelConf
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.notes import Name
-from rl_training.experiment.references import reference_to, resolve_maker, resolve_reference, unfitting_call
+from rl_training.experiment.references import (
+    check_maker,
+    name_of,
+    reference_to,
+    resolve_maker,
+    resolve_reference,
+    unfitting_call,
+)
 from rl_training.experiment.trust import ELSEWHERE, TRAINING, code_in
 from rl_training.runtime.actors.actor import Actor
 from rl_training.runtime.actors.collector import Collector
@@ -185,7 +192,7 @@ def _context(config: Config, info: SpaceInfo) -> dict[str, Any]:
         "config": config.algorithm,
         "model": config.model,
         "device": _device(config.run.device, info),
-        "model_factory": None if config.model.model == "auto" else _model_factory(config.model.model),
+        "model_factory": None if config.model.model == "auto" else _model_factory(config),
         "engine": config.run.engine,
     }
 
@@ -206,9 +213,15 @@ def _comparisons(config: Config, dataset: OfflineDataset | None) -> list[Callbac
     return [Comparison(dataset, config.run.bc_baseline_updates)]
 
 
-def _model_factory(reference: str) -> Callable[[SpaceInfo, ModelConfig], torch.nn.Module]:
+def _model_factory(config: Config) -> Callable[[SpaceInfo, ModelConfig], torch.nn.Module]:
     """A function that makes a network with the user's function or class, and checks the result."""
-    make = resolve_maker(reference, key="model", makes="a network")
+    how: dict[str, Any] = {"key": "model", "makes": "a network"}
+    reference, given = config.model.model, config.objects.get("model")
+    if isinstance(given, torch.nn.Module):
+        raise UserError(f"model={type(given).__name__}(...): is a network; give the class or a function that makes it")
+    if given is not None:
+        check_maker(given, reference, **how)
+    make = resolve_maker(reference, **how) if given is None else given
 
     def made(info: SpaceInfo, config: ModelConfig) -> torch.nn.Module:
         problem = unfitting_call(make, info, config)
@@ -257,7 +270,8 @@ def run(run: Run) -> TrainResult:
         with run.libraries, run.signals.noted():
             early = run.loop.warnings(run.config.run.total_timesteps)
             unkept = run.evaluator.warnings(kept=run.folder is not None)
-            for words in (*early, *unkept, *notes_on_speed(run.config, run.info, run.algorithm)):
+            nameless = [] if run.folder is None else _nameless(run.config)
+            for words in (*early, *unkept, *nameless, *notes_on_speed(run.config, run.info, run.algorithm)):
                 _LOG.warning(words)
             _drive(run)
             signalled = run.signals.received
@@ -278,6 +292,15 @@ def run(run: Run) -> TrainResult:
     if signalled:  # also if it came when the run was at its end: whoever sent it wants everything to end
         raise Interrupted(run.result())
     return run.result()
+
+
+def _nameless(config: Config) -> list[str]:
+    """What only those can load who have the objects that it was given, one sentence each."""
+    return [
+        f"{key}={name_of(value)!r}: is defined in a script or notebook, or inside of a function, so only those can load "
+        f"the run who pass it again ({key}=); put it into a module, and its name is enough"
+        for key, value in config.objects.items()
+    ]
 
 
 def _drive(run: Run) -> None:
@@ -337,16 +360,20 @@ def train(
     env_factory: EnvFactory | None = None,
     algo: str | None = None,
     trust: bool = False,
+    **settings: Any,
 ) -> TrainResult:
     """Train a config in a new folder, or continue `resume`, a run or a checkpoint.
 
+    Settings replace those of the config, as in `train("ppo/cartpole", total_timesteps=50_000)`.
     `trust` lets in code that files in a run's folder name: a config, or the checkpoint of an opponent.
     """
     from rl_training.runtime.workflows import resume_training
 
     if not isinstance(config, Config):
         target = {"algo": algo, **config} if isinstance(config, Mapping) and algo is not None else config
-        config = load_config(target, trust=trust)
+        config = load_config(target, trust=trust, **settings)
+    elif settings:
+        config = config.replace(**settings)
     if algo is not None and config.run.algo != algo:
         raise UserError(f"algo={config.run.algo!r}: this trains {algo}; use train() or train_{config.run.algo}()")
     if resume is not None:

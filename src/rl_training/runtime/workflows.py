@@ -17,7 +17,7 @@ from rl_training.data.replay_files import read_info
 from rl_training.experiment.config import Config, load_config, saved_config
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.manager import RunFolder, versions
-from rl_training.experiment.references import reference_to
+from rl_training.experiment.references import leads_back, reference_to
 from rl_training.experiment.settings import Expected
 from rl_training.experiment.trust import ELSEWHERE, EPISODES, EPISODES_ELSEWHERE, POLICY, TRAINING
 from rl_training.runtime.arguments import whole_number
@@ -195,8 +195,8 @@ def _changes(saved: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]
         if old == new:
             continue
         setting = settings.get(key)
-        if key == "env_id" and is_same_id(str(new), old):
-            changes[key] = (old, new)
+        if (key == "env_id" and is_same_id(str(new), old)) or (key == "model" and not leads_back(str(old))):
+            changes[key] = (old, new)  # the same by another name, as far as one can know
             continue
         fixed = key in _FIXED or (
             setting is not None

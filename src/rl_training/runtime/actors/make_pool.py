@@ -57,7 +57,7 @@ def make_pool(config: Config, factory: EnvFactory | None, policy: Policy) -> Poo
 def _engine(config: Config, factory: EnvFactory | None, policy: Policy, plan: PoolPlan) -> Engine:
     loop, each = config.loop, plan.num_envs // plan.num_workers
     assert isinstance(loop, CollectingLoopConfig)
-    plans = [WorkerPlan(config.flat(), factory, each, number) for number in range(plan.num_workers)]
+    plans = [WorkerPlan(config.given(), factory, each, number) for number in range(plan.num_workers)]
     layout = strip_layout(loop.steps_at_once, each, policy.info, policy.records(policy.info))
     if config.run.actors == "inline":
         return Inline(plans, layout)

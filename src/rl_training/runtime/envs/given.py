@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from rl_training.experiment.references import reference_to
+from rl_training.experiment.references import name_of
 from rl_training.runtime.envs.boards import is_game
 from rl_training.runtime.envs.make import EnvFactory
 from rl_training.types import UserError
@@ -42,7 +42,4 @@ def parse_env(env: Env) -> tuple[dict[str, Any], EnvFactory | None]:
         )
     if not callable(env):
         raise UserError(f"env={env!r}: must be a Gymnasium id, a function that makes an environment, or an environment")
-    name = reference_to(env)
-    if name is None:  # a name that does not lead back to `env` would load another environment, or none
-        name = f"custom {getattr(env, '__module__', 'object')}:{getattr(env, '__qualname__', type(env).__name__)}"
-    return {"env_id": name}, env
+    return {"env_id": name_of(env)}, env

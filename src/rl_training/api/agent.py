@@ -1,0 +1,178 @@
+"""Agents with an interface like that of Stable-Baselines3: `PPO("CartPole-v1").learn(100_000)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from rl_training.api.predictor import Observation, Predictor
+from rl_training.experiment.config import Config, load_config
+from rl_training.runtime.arguments import callback_list, whole_number
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.envs.given import Env, parse_env
+from rl_training.runtime.evaluate import Evaluation
+from rl_training.runtime.loggers import ProgressDisplay
+from rl_training.runtime.train import Run, TrainResult, build
+from rl_training.runtime.train import run as run_training
+from rl_training.runtime.workflows import opposition, restore
+from rl_training.types import Array, UserError
+
+A = TypeVar("A", bound="Agent")
+
+
+class Agent:
+    """An algorithm with its policy, its environments and its training state.
+
+    `env` is a Gymnasium id, a function that makes an environment, or an environment made by `gymnasium.make`. All
+    other settings are those of the config (`rl-training describe ppo` lists them). Nothing is written to disk unless
+    `output_dir` is given or `save` is called.
+    """
+
+    algo: ClassVar[str] = ""
+
+    def __init__(self, env: Env, *misplaced: Any, **settings: Any) -> None:
+        if misplaced:
+            name = type(self).__name__
+            raise UserError(
+                f"{name}({env!r}, {misplaced[0]!r}, ...): takes only the environment by position, and all settings by "
+                f"name, as in {name}('CartPole-v1', seed=1); there is no policy argument: use hidden_sizes and model"
+            )
+        env_settings, factory = parse_env(env)
+        self._writes = "output_dir" in settings
+        given = {"algo": self.algo} | env_settings | settings
+        self._adopt(build(load_config(given), env_factory=factory))
+        self._run.start()
+        self._fresh = True
+
+    def _adopt(self, run: Run) -> None:
+        self._run = run
+        self._fresh = False
+        self._result: TrainResult | None = None
+        self._predictor = Predictor(run.algorithm.policy, run.config, run.action_dtype, run.libraries)
+
+    @property
+    def config(self) -> Config:
+        return self._run.config
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps learned from so far."""
+        return self._run.steps
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the latest step and of the latest evaluation."""
+        return self._run.metrics | self._run.eval_metrics
+
+    @property
+    def result(self) -> TrainResult | None:
+        """The result of the latest `learn`."""
+        return self._result
+
+    def learn(
+        self: A,
+        total_timesteps: int,
+        callback: Callback | Sequence[Callback] | None = None,
+        *,
+        progress_bar: bool = False,
+    ) -> A:
+        """Train for this many more steps.
+
+        Schedules span the first call; later calls keep their end values, unless `stretch_schedules` is set.
+        """
+        run = self._run
+        given = [callback] if isinstance(callback, Callback) else callback
+        extra = callback_list("callback", given) + ([ProgressDisplay()] if progress_bar else [])
+        target = run.steps + whole_number("total_timesteps", total_timesteps)
+        config = run.config.replace(total_timesteps=target)
+        run.archive.lock()
+        try:
+            run.set_config(config)
+            if self._fresh or run.config.run.stretch_schedules:
+                run.schedules.horizon = target
+            if self._writes and run.folder is None:
+                run.archive.open(run)
+            self._fresh = False
+            run.lift_stop()
+            with run.callbacks.joined_by(extra):
+                self._result = run_training(run)
+        finally:
+            run.archive.unlock()
+        return self
+
+    @property
+    def policy(self) -> Predictor:
+        """What acts, by itself: `action = agent.policy(obs)`. It follows the training; it may be pickled or copied."""
+        return self._predictor
+
+    def predict(
+        self,
+        obs: Observation,
+        state: Any = None,
+        episode_start: Array | bool | None = None,
+        deterministic: bool = False,
+        *,
+        action_masks: Array | Sequence[Any] | None = None,
+    ) -> tuple[Array, Any]:
+        """Return actions in the environment's units, for one observation or a batch, and the policy's next state.
+
+        A recurrent policy needs its state: pass it with the next observation, and mark in `episode_start` the
+        observations that are the first of an episode. Without a state, all of them are.
+        """
+        return self._predictor.predict(obs, state, episode_start, deterministic, action_masks=action_masks)
+
+    def evaluate(
+        self,
+        num_episodes: int = 100,
+        *,
+        deterministic: bool | None = None,
+        env: Env | None = None,
+        opponent: str | Path | None = None,
+        openings: int = 0,
+        trust: bool = False,
+    ) -> Evaluation:
+        """Play episodes on seeds that are the same in every evaluation, with greedy actions.
+
+        With `deterministic=False` the policy explores as in training, with random numbers that are the same in every
+        evaluation; Dreamer, which is judged by the actions that it samples, does so unless it is `deterministic=True`.
+        `env` is another environment with the same spaces; the bounds of its actions may differ.
+
+        In a game for two players the policy changes sides with every game. `opponent` is `random`, `perfect`, or a run
+        or checkpoint, instead of the `eval_opponent` of the run; `openings` is how many random moves games begin with.
+        `trust` lets in the code that the opponent's checkpoint names, if you did not train it yourself.
+        """
+        asked = opposition(opponent, openings, trust=trust)
+        return self._run.evaluate(num_episodes, deterministic=deterministic, env=env, asked=asked)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the whole training state to a folder, from which `load` continues exactly."""
+        path = Path(path)
+        if path.exists() and not (path / "meta.json").is_file():
+            raise UserError(f"path={str(path)!r}: exists and is not a checkpoint; choose another")
+        try:
+            return self._run.archive.export(path, self._run)
+        except OSError as error:
+            raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+
+    @classmethod
+    def load(cls: type[A], path: str | Path, env: Env | None = None, *, trust: bool = False, **settings: Any) -> A:
+        """Load the agent saved at a path, or the latest of a run's folder; it can predict and continue training.
+
+        `trust` lets in the code that it names, if you did not save it yourself; so does giving the same names again.
+        """
+        factory = None if env is None else parse_env(env)[1]
+        if isinstance(env, str):
+            settings["env_id"] = env
+        run, _ = restore(path, env_factory=factory, trust=trust, given=[cls.algo], **settings)
+        if cls.algo and run.config.run.algo != cls.algo:
+            run.close()
+            raise UserError(f"{str(path)!r}: was trained by {run.config.run.algo}, not by {cls.algo}")
+        agent = cls.__new__(cls)
+        agent._writes = "output_dir" in settings
+        agent._adopt(run)
+        agent._fresh = run.steps == 0
+        return agent
+
+    def close(self) -> None:
+        self._run.close()
