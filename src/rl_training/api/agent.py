@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
+
+from gymnasium.vector import VectorEnv
 
 from rl_training.api.predictor import Observation, Predictor
 from rl_training.experiment.config import Config, load_config
 from rl_training.runtime.arguments import callback_list, whole_number
 from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.envs.camera import render_mode
 from rl_training.runtime.envs.given import Env, parse_env
 from rl_training.runtime.evaluate import Evaluation
 from rl_training.runtime.loggers import ProgressDisplay
 from rl_training.runtime.train import Run, TrainResult, build
 from rl_training.runtime.train import run as run_training
-from rl_training.runtime.workflows import opposition, restore
+from rl_training.runtime.workflows import ANEW, opposition, restore
 from rl_training.types import Array, UserError
 
 A = TypeVar("A", bound="Agent")
@@ -24,8 +27,9 @@ A = TypeVar("A", bound="Agent")
 class Agent:
     """An algorithm with its policy, its environments and its training state.
 
-    `env` is a Gymnasium id, a function that makes an environment, or an environment made by `gymnasium.make`. All
-    other settings are those of the config (`rl-training describe ppo` lists them). Nothing is written to disk unless
+    `env` is a Gymnasium id, a function that makes an environment, or an environment. One that cannot be made again, as
+    in a wrapper of your own, is trained in as it is (`num_envs=1`); every `learn` begins new episodes in it. All other
+    settings are those of the config (`rl-training describe ppo` lists them). Nothing is written to disk unless
     `output_dir` is given or `save` is called.
     """
 
@@ -38,7 +42,7 @@ class Agent:
                 f"{name}({env!r}, {misplaced[0]!r}, ...): takes only the environment by position, and all settings by "
                 f"name, as in {name}('CartPole-v1', seed=1); there is no policy argument: use hidden_sizes and model"
             )
-        env_settings, factory = parse_env(env)
+        env_settings, factory = parse_env(env, f"{type(self).__name__}({{}})")
         self._writes = "output_dir" in settings
         given = {"algo": self.algo} | env_settings | settings
         self._adopt(build(load_config(given), env_factory=factory))
@@ -95,6 +99,9 @@ class Agent:
                 run.archive.open(run)
             self._fresh = False
             run.lift_stop()
+            if run.evaluator.maker.lender is not None:  # its owner may have stepped it in the meantime
+                with run.libraries:
+                    run.source.begin_anew()
             with run.callbacks.joined_by(extra):
                 self._result = run_training(run)
         finally:
@@ -122,28 +129,43 @@ class Agent:
         """
         return self._predictor.predict(obs, state, episode_start, deterministic, action_masks=action_masks)
 
+    def get_env(self) -> VectorEnv[Any, Any, Any]:
+        """Environments like those that it trains in, and as many, for a loop of your own.
+
+        They are new, so that stepping them disturbs no training, unless the agent was given an environment that cannot
+        be made again: then it is that one, and the next `learn` begins new episodes in it.
+        """
+        return self._run.evaluator.maker.for_user(self._run.config.run.num_envs)
+
     def evaluate(
         self,
-        num_episodes: int = 100,
+        num_episodes: int | None = None,
         *,
+        episodes: int | None = None,
         deterministic: bool | None = None,
         env: Env | None = None,
+        render: bool | str = False,
         opponent: str | Path | None = None,
         openings: int = 0,
         trust: bool = False,
     ) -> Evaluation:
-        """Play episodes on seeds that are the same in every evaluation, with greedy actions.
+        """Play `episodes` (100) on seeds that are the same in every evaluation, with greedy actions.
 
         With `deterministic=False` the policy explores as in training, with random numbers that are the same in every
         evaluation; Dreamer, which is judged by the actions that it samples, does so unless it is `deterministic=True`.
-        `env` is another environment with the same spaces; the bounds of its actions may differ.
+        `env` is another environment with the same spaces; the bounds of its actions may differ. With `render=True`
+        episodes are shown one after the other; `render="rgb_array"` keeps their pictures as `frames`.
 
         In a game for two players the policy changes sides with every game. `opponent` is `random`, `perfect`, or a run
         or checkpoint, instead of the `eval_opponent` of the run; `openings` is how many random moves games begin with.
         `trust` lets in the code that the opponent's checkpoint names, if you did not train it yourself.
         """
+        if num_episodes is not None and episodes is not None:
+            raise UserError(f"num_episodes={num_episodes!r} and episodes={episodes!r}: two names of one argument")
+        key, count = ("num_episodes", num_episodes) if episodes is None else ("episodes", episodes)
+        number, mode = whole_number(key, 100 if count is None else count), render_mode(render)
         asked = opposition(opponent, openings, trust=trust)
-        return self._run.evaluate(num_episodes, deterministic=deterministic, env=env, asked=asked)
+        return self._run.evaluate(number, deterministic=deterministic, env=env, asked=asked, render=mode)
 
     def save(self, path: str | Path) -> Path:
         """Write the whole training state to a folder, from which `load` continues exactly."""
@@ -156,15 +178,31 @@ class Agent:
             raise UserError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
 
     @classmethod
-    def load(cls: type[A], path: str | Path, env: Env | None = None, *, trust: bool = False, **settings: Any) -> A:
+    def load(
+        cls: type[A],
+        path: str | Path,
+        env: Env | None = None,
+        *,
+        trust: bool = False,
+        num_envs: int | None = None,
+        seed: int | None = None,
+        env_kwargs: Mapping[str, Any] | None = None,
+        device: str | None = None,
+        **settings: Any,
+    ) -> A:
         """Load the agent saved at a path, or the latest of a run's folder; it can predict and continue training.
 
+        `device` may be any. Training continues exactly, unless `num_envs`, `seed` or `env_kwargs` are others than
+        before: then it goes on with new episodes, with another `num_envs` also with an empty replay buffer, and says
+        so.
         `trust` lets in the code that it names, if you did not save it yourself; so does giving the same names again.
         """
-        factory = None if env is None else parse_env(env)[1]
-        if isinstance(env, str):
-            settings["env_id"] = env
-        run, _ = restore(path, env_factory=factory, trust=trust, given=[cls.algo], **settings)
+        asked = {"num_envs": num_envs, "seed": seed, "env_kwargs": env_kwargs, "device": device}
+        settings |= {key: value for key, value in asked.items() if value is not None}
+        named, factory = ({}, None) if env is None else parse_env(env, f"{cls.__name__}.load(path, env={{}})")
+        named.pop("vectorization", None)
+        kept = named if factory is None else {key: named[key] for key in named.keys() & {"num_envs"}}
+        run, _ = restore(path, env_factory=factory, trust=trust, given=[cls.algo], anew=ANEW, **kept | settings)
         if cls.algo and run.config.run.algo != cls.algo:
             run.close()
             raise UserError(f"{str(path)!r}: was trained by {run.config.run.algo}, not by {cls.algo}")

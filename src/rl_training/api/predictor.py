@@ -112,8 +112,10 @@ class Predictor:
 
     def _kept(self) -> dict[str, Any]:
         """All that it is, as plain data and tensors, beside functions and classes of the user's own."""
+        config = self._config
         return {
-            "settings": self._config.given(),
+            # Without schedules: what they have led to by now is in `values`.
+            "settings": {key: value for key, value in config.given().items() if key not in config.scheduling},
             "spaces": self.info,
             "action_dtype": str(self._scale.dtype),
             "weights": {name: tensor.detach().cpu().clone() for name, tensor in self._policy.policy_state().items()},

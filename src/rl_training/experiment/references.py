@@ -32,6 +32,9 @@ DISTRIBUTIONS = {
     "sumo_rl": "sumo-rl",
 }
 
+# What the recorded name of code begins with that no reference leads back to.
+CUSTOM = "custom "
+
 
 def is_reference(text: str) -> bool:
     """Whether this is `module:name` (and not an id of Gymnasium's own form `module:Env-v0`)."""
@@ -50,22 +53,20 @@ def reference_to(value: Any) -> str | None:
     return f"{module}:{path}" if found is value else None
 
 
-# What stands before the name of an object that no name leads back to.
-_NAMELESS = "custom "
-
-
 def name_of(value: Any) -> str:
-    """The `module:name` of a function or a class; `custom ...` if that would lead to something else, or to nothing."""
-    found = reference_to(value)
-    if found is not None:
-        return found
-    path = getattr(value, "__qualname__", type(value).__name__)
-    return f"{_NAMELESS}{getattr(value, '__module__', 'object')}:{path}"
+    """The name under which a function or a class is recorded: its reference, or `custom ...` if none leads back to it.
+
+    A name that does not lead back would load another one, or none.
+    """
+    kind = type(value)
+    return reference_to(value) or f"{CUSTOM}{getattr(value, '__module__', kind.__module__)}:" + getattr(
+        value, "__qualname__", kind.__name__
+    )
 
 
 def is_nameless(text: str) -> bool:
     """Whether this is what `name_of` says of an object that cannot be found by name."""
-    return text.startswith(_NAMELESS)
+    return text.startswith(CUSTOM)
 
 
 def leads_back(text: str) -> bool:

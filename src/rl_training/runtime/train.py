@@ -116,6 +116,8 @@ def build(
             on_failure.callback(source.close)
         elif collects:
             source = _local(config, surroundings, envs, algorithm.policy)
+        if config.run.eval_interval is not None and surroundings.evaluator.unable is not None:
+            raise UserError(f"eval_interval={config.run.eval_interval}: {surroundings.evaluator.unable}")
         loop: Loop = resolve_reference(LOOPS[family], key="family")(algorithm, source, config)
         on_failure.pop_all()
     ordered = [
@@ -297,8 +299,8 @@ def run(run: Run) -> TrainResult:
 def _nameless(config: Config) -> list[str]:
     """What only those can load who have the objects that it was given, one sentence each."""
     return [
-        f"{key}={name_of(value)!r}: is defined in a script or notebook, or inside of a function, so only those can load "
-        f"the run who pass it again ({key}=); put it into a module, and its name is enough"
+        f"{key}={name_of(value)!r}: is defined in a script or notebook, or inside of a function, so only those can "
+        f"load the run who pass it again ({key}=); put it into a module, and its name is enough"
         for key, value in config.objects.items()
     ]
 

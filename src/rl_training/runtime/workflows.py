@@ -41,6 +41,8 @@ _LOG = logging.getLogger("rl_training")
 
 # A resumed run keeps these settings; its length, its rates and what it writes may change.
 _FIXED = ("algo", "env_id", "env_kwargs", "vectorization", "num_envs", "num_workers", "seed")
+# Whoever loads an agent may change these. Its training then goes on with new episodes.
+ANEW = ("env_kwargs", "num_envs", "seed")
 # These files may have moved; whether their contents are the same is checked when they are read.
 _MOVABLE = ("dataset", "start_from")
 
@@ -147,10 +149,12 @@ def restore(
     config: Config | None = None,
     trust: bool = False,
     given: Iterable[str] = (),
+    anew: Sequence[str] = (),
     **values: Any,
 ) -> tuple[Run, list[str]]:
     """Restore the run of a checkpoint, ready to continue; also returns what differs from when it was saved.
 
+    The settings of `anew` may change, at the price of new episodes.
     Its config is the saved one with `overrides` and `values`, or `config` as a whole. Code that the saved one names
     must be given (by any of these, or in `given`), noted, or trusted.
     """
@@ -165,11 +169,12 @@ def restore(
         how: dict[str, Any] = {"trust": trust, "given": [*given, reference_to(env_factory)]}
         uses = TRAINING if env_factory is None else ELSEWHERE
         config = saved_config(found, checkpoint.meta, overrides, **how, uses=uses, **values)
-    changes = _changes(saved, config)
+    changes = _changes(saved, config, anew)
+    moved = [key for key in anew if key in changes]
     run = build(config, env_factory=env_factory, callbacks=callbacks, trust=trust)
     try:
         fitting_policy(checkpoint.policy, run.algorithm.policy, found)
-        run.load(checkpoint)
+        run.load(checkpoint, {key: f"{key} is {changes[key][1]!r}, was {changes[key][0]!r}" for key in moved})
     except BaseException:
         run.close()
         raise
@@ -186,7 +191,7 @@ def _lifting(stop_reason: str | None) -> set[str]:
     return {"early_stopping"} if stopped_early else {"early_stopping", "total_timesteps"}
 
 
-def _changes(saved: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]]:
+def _changes(saved: dict[str, Any], config: Config, anew: Sequence[str] = ()) -> dict[str, tuple[Any, Any]]:
     now = config.flat()
     settings = settings_of(config.spec)
     changes = {}
@@ -198,7 +203,7 @@ def _changes(saved: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]
         if (key == "env_id" and is_same_id(str(new), old)) or (key == "model" and not leads_back(str(old))):
             changes[key] = (old, new)  # the same by another name, as far as one can know
             continue
-        fixed = key in _FIXED or (
+        fixed = (key in _FIXED and key not in anew) or (
             setting is not None
             and (setting.part in ("loop", "model") or setting.static or setting.kind.startswith("bool"))
             and setting.part != "run"
