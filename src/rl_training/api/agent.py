@@ -12,13 +12,14 @@ from rl_training.api.predictor import Observation, Predictor
 from rl_training.experiment.config import Config, load_config
 from rl_training.runtime.arguments import callback_list, whole_number
 from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.changes import ANEW
 from rl_training.runtime.envs.camera import render_mode
 from rl_training.runtime.envs.given import Env, parse_env
 from rl_training.runtime.evaluate import Evaluation
 from rl_training.runtime.loggers import ProgressDisplay
 from rl_training.runtime.train import Run, TrainResult, build
 from rl_training.runtime.train import run as run_training
-from rl_training.runtime.workflows import ANEW, opposition, restore
+from rl_training.runtime.workflows import opposition, restore
 from rl_training.types import Array, UserError
 
 A = TypeVar("A", bound="Agent")

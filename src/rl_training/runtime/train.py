@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,18 +12,11 @@ from typing import Any, Protocol
 import torch
 from gymnasium.vector import VectorEnv
 
-from rl_training.algorithms.base import CollectingLoopConfig, Context, ModelConfig, Policy, PolicyContext
+from rl_training.algorithms.base import CollectingLoopConfig, Context, Policy, PolicyContext
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.notes import Name
-from rl_training.experiment.references import (
-    check_maker,
-    name_of,
-    reference_to,
-    resolve_maker,
-    resolve_reference,
-    unfitting_call,
-)
+from rl_training.experiment.references import reference_to, resolve_reference, unfitting_call
 from rl_training.experiment.trust import ELSEWHERE, TRAINING, code_in
 from rl_training.runtime.actors.actor import Actor
 from rl_training.runtime.actors.collector import Collector
@@ -37,6 +30,7 @@ from rl_training.runtime.clock import WALL_CLOCK
 from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.envs.make import EnvFactory, EnvMaker
 from rl_training.runtime.evaluate import Evaluator
+from rl_training.runtime.given_code import model_factory, nameless
 from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.loggers import build_loggers
 from rl_training.runtime.loops import LOOPS
@@ -194,7 +188,7 @@ def _context(config: Config, info: SpaceInfo) -> dict[str, Any]:
         "config": config.algorithm,
         "model": config.model,
         "device": _device(config.run.device, info),
-        "model_factory": None if config.model.model == "auto" else _model_factory(config),
+        "model_factory": None if config.model.model == "auto" else model_factory(config),
         "engine": config.run.engine,
     }
 
@@ -213,28 +207,6 @@ def _comparisons(config: Config, dataset: OfflineDataset | None) -> list[Callbac
     from rl_training.runtime.baselines import Comparison
 
     return [Comparison(dataset, config.run.bc_baseline_updates)]
-
-
-def _model_factory(config: Config) -> Callable[[SpaceInfo, ModelConfig], torch.nn.Module]:
-    """A function that makes a network with the user's function or class, and checks the result."""
-    how: dict[str, Any] = {"key": "model", "makes": "a network"}
-    reference, given = config.model.model, config.objects.get("model")
-    if isinstance(given, torch.nn.Module):
-        raise UserError(f"model={type(given).__name__}(...): is a network; give the class or a function that makes it")
-    if given is not None:
-        check_maker(given, reference, **how)
-    make = resolve_maker(reference, **how) if given is None else given
-
-    def made(info: SpaceInfo, config: ModelConfig) -> torch.nn.Module:
-        problem = unfitting_call(make, info, config)
-        if problem is not None:
-            raise UserError(f"model={reference!r}: is called with (SpaceInfo, ModelConfig): {problem}")
-        network = make(info, config)
-        if not isinstance(network, torch.nn.Module):
-            raise UserError(f"model={reference!r}: it made a {type(network).__name__}, not a torch.nn.Module")
-        return network
-
-    return made
 
 
 def _device(name: str, info: SpaceInfo) -> torch.device:
@@ -272,8 +244,8 @@ def run(run: Run) -> TrainResult:
         with run.libraries, run.signals.noted():
             early = run.loop.warnings(run.config.run.total_timesteps)
             unkept = run.evaluator.warnings(kept=run.folder is not None)
-            nameless = [] if run.folder is None else _nameless(run.config)
-            for words in (*early, *unkept, *nameless, *notes_on_speed(run.config, run.info, run.algorithm)):
+            unnamed = [] if run.folder is None else nameless(run.config)
+            for words in (*early, *unkept, *unnamed, *notes_on_speed(run.config, run.info, run.algorithm)):
                 _LOG.warning(words)
             _drive(run)
             signalled = run.signals.received
@@ -294,15 +266,6 @@ def run(run: Run) -> TrainResult:
     if signalled:  # also if it came when the run was at its end: whoever sent it wants everything to end
         raise Interrupted(run.result())
     return run.result()
-
-
-def _nameless(config: Config) -> list[str]:
-    """What only those can load who have the objects that it was given, one sentence each."""
-    return [
-        f"{key}={name_of(value)!r}: is defined in a script or notebook, or inside of a function, so only those can "
-        f"load the run who pass it again ({key}=); put it into a module, and its name is enough"
-        for key, value in config.objects.items()
-    ]
 
 
 def _drive(run: Run) -> None:

@@ -15,13 +15,13 @@ import numpy as np
 
 from rl_training.data.replay_files import read_info
 from rl_training.experiment.config import Config, load_config, saved_config
-from rl_training.experiment.fields import settings_of
 from rl_training.experiment.manager import RunFolder, versions
-from rl_training.experiment.references import leads_back, reference_to
+from rl_training.experiment.references import reference_to
 from rl_training.experiment.settings import Expected
 from rl_training.experiment.trust import ELSEWHERE, EPISODES, EPISODES_ELSEWHERE, POLICY, TRAINING
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.changes import cannot_change, changes, lifting
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint, find_newest, find_run, recover, sweep_leftovers
 from rl_training.runtime.checkpoints.checkpoint import fitting_policy, read_checkpoint, read_meta
 from rl_training.runtime.checkpoints.drafts import sweep_files
@@ -38,13 +38,6 @@ from rl_training.runtime.train import run as run_training
 from rl_training.types import Metrics, UserError
 
 _LOG = logging.getLogger("rl_training")
-
-# A resumed run keeps these settings; its length, its rates and what it writes may change.
-_FIXED = ("algo", "env_id", "env_kwargs", "vectorization", "num_envs", "num_workers", "seed")
-# Whoever loads an agent may change these. Its training then goes on with new episodes.
-ANEW = ("env_kwargs", "num_envs", "seed")
-# These files may have moved; whether their contents are the same is checked when they are read.
-_MOVABLE = ("dataset", "start_from")
 
 
 def evaluate_checkpoint(
@@ -164,59 +157,25 @@ def restore(
     algos = [values.get("algo"), *(o.removeprefix("algo=") for o in overrides if o.startswith("algo="))]
     for algo in algos if config is None else [config.run.algo]:
         if algo not in (None, saved["algo"]):  # checked first: most settings of another algorithm would be unknown
-            raise _cannot_change("algo", saved["algo"], algo)
+            raise cannot_change("algo", saved["algo"], algo)
     if config is None:
         how: dict[str, Any] = {"trust": trust, "given": [*given, reference_to(env_factory)]}
         uses = TRAINING if env_factory is None else ELSEWHERE
         config = saved_config(found, checkpoint.meta, overrides, **how, uses=uses, **values)
-    changes = _changes(saved, config, anew)
-    moved = [key for key in anew if key in changes]
+    changed = changes(saved, config, anew)
+    moved = [key for key in anew if key in changed]
     run = build(config, env_factory=env_factory, callbacks=callbacks, trust=trust)
     try:
         fitting_policy(checkpoint.policy, run.algorithm.policy, found)
-        run.load(checkpoint, {key: f"{key} is {changes[key][1]!r}, was {changes[key][0]!r}" for key in moved})
+        run.load(checkpoint, {key: f"{key} is {changed[key][1]!r}, was {changed[key][0]!r}" for key in moved})
     except BaseException:
         run.close()
         raise
     run.archive.checkpoint = found
-    if changes.keys() & _lifting(run.stop_reason):
+    if changed.keys() & lifting(run.stop_reason):
         run.should_stop, run.stop_reason = False, None
-    notes = [f"{key}: {old!r} -> {new!r}" for key, (old, new) in changes.items()]
+    notes = [f"{key}: {old!r} -> {new!r}" for key, (old, new) in changed.items()]
     return run, notes + _differences(checkpoint.meta, run)
-
-
-def _lifting(stop_reason: str | None) -> set[str]:
-    """The settings whose change lets a run continue that was stopped for this reason."""
-    stopped_early = stop_reason is not None and stop_reason.startswith("early_stopping")
-    return {"early_stopping"} if stopped_early else {"early_stopping", "total_timesteps"}
-
-
-def _changes(saved: dict[str, Any], config: Config, anew: Sequence[str] = ()) -> dict[str, tuple[Any, Any]]:
-    now = config.flat()
-    settings = settings_of(config.spec)
-    changes = {}
-    for key in sorted(saved.keys() | now.keys()):
-        old, new = saved.get(key), now.get(key)
-        if old == new:
-            continue
-        setting = settings.get(key)
-        if (key == "env_id" and is_same_id(str(new), old)) or (key == "model" and not leads_back(str(old))):
-            changes[key] = (old, new)  # the same by another name, as far as one can know
-            continue
-        fixed = (key in _FIXED and key not in anew) or (
-            setting is not None
-            and (setting.part in ("loop", "model") or setting.static or setting.kind.startswith("bool"))
-            and setting.part != "run"
-            and key not in _MOVABLE
-        )
-        if fixed:
-            raise _cannot_change(key, old, new)
-        changes[key] = (old, new)
-    return changes
-
-
-def _cannot_change(key: str, old: Any, new: Any) -> UserError:
-    return UserError(f"{key}={new!r}: a resumed run keeps its {key} ({old!r}); start a new run instead")
 
 
 def _differences(meta: dict[str, Any], run: Run) -> list[str]:
@@ -261,7 +220,7 @@ def resume_training(
         try:
             then, now = read_meta(found)["config"]["output_dir"], run.config.run.output_dir
             if then != now:
-                raise _cannot_change("output_dir", then, now)
+                raise cannot_change("output_dir", then, now)
             if run.finished and run.due is None:
                 reason = run.stop_reason or "completed"
                 raise UserError(

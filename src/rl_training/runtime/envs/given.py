@@ -27,6 +27,9 @@ def parse_env(env: Env, call: str = "env={}") -> tuple[dict[str, Any], EnvFactor
     if isinstance(env, str):
         return {"env_id": env}, None
     if isinstance(env, gym.Env):
+        for name in ("observation_space", "action_space"):
+            if not hasattr(env, name):
+                raise UserError(f"env={env!r}: has no {name}; pass an id, or a function that makes it")
         return _made_again(env) or ({"env_id": _object_name(env), "num_envs": 1}, OneEnvironment(env, call))
     if isinstance(env, VectorEnv):
         return _vector_made_again(env) or (

@@ -155,9 +155,11 @@ def _as_function(env: Any) -> str:
     """A function that makes such an environment, as code; of several environments, each."""
     if isinstance(env, SyncVectorEnv):
         return f"lambda: {_as_code(env.envs[0])}"
-    if isinstance(env, VectorEnv) and env.spec is None:
+    if not isinstance(env, VectorEnv):
+        return f"lambda: {_as_code(env)}"
+    if env.spec is None:
         return f"lambda num_envs: {type(env).__name__}(num_envs, ...)"
-    return f"lambda: gym.make({env.spec.id!r})" if isinstance(env, VectorEnv) else f"lambda: {_as_code(env)}"
+    return f"lambda: gym.make({env.spec.id!r})"
 
 
 def _as_code(env: Any) -> str:

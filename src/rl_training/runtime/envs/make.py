@@ -35,6 +35,7 @@ from rl_training.runtime.envs.grids import is_grid, make_grid
 from rl_training.runtime.envs.ids import bare_id, look_up, missing_extra, only_registered_here, register
 from rl_training.runtime.envs.in_turn import InTurn
 from rl_training.runtime.envs.lent import Lender, OneEnvironment
+from rl_training.runtime.envs.limits import limited, shown_limit
 from rl_training.runtime.envs.lives import FrameStack
 from rl_training.runtime.envs.processes import OwnProcesses
 from rl_training.runtime.envs.spaces import PackedObservation, describe_spaces, mask_size
@@ -86,8 +87,6 @@ def reset_each(envs: VectorEnv[Any, Any, Any], seeds: Sequence[int], mask: Array
 # A native vector environment has a fixed cost per step: with fewer environments than this, plain ones are faster.
 _ENOUGH_FOR_NATIVE = 8
 
-# Where an environment that counts its own steps usually says how many an episode has.
-_OWN_LIMITS = ("max_episode_steps", "_max_episode_steps", "max_steps", "time_limit")
 # The bytes of a process of its own, and of one of Gymnasium's smallest environments with its wrappers.
 _LEAST_PROCESS, _LEAST_ENVIRONMENT = 4 << 20, 4 << 10
 
@@ -170,7 +169,7 @@ class EnvMaker:
         """One environment, with the wrappers that the config asks for; `seat` makes it from a game for two players."""
         rebuilt = self.spec is not None and REBUILT_PER_EPISODE.match(self.spec.name)
         env = RebuiltPerEpisode(self._base) if rebuilt else self._base(seat)
-        self._shown_limit = _shown_limit(env)
+        self._shown_limit = shown_limit(env)
         if self._camera is not None:
             env = self._camera.on(env)
         space = env.observation_space
@@ -202,7 +201,7 @@ class EnvMaker:
             return make_grid(self.name, self.env_kwargs, limit)
         else:
             return gym.make(self.name, max_episode_steps=limit, **self.env_kwargs)
-        return env if limit is None else _limited(env, limit)
+        return env if limit is None else limited(env, limit)
 
     def game(self) -> Game:
         """One game for two players, without an environment around it."""
@@ -366,32 +365,6 @@ def _innermost(env: gym.Env[Any, Any]) -> Any:
     """The environment that a function made."""
     inner = env.unwrapped
     return inner.game.env if isinstance(inner, BoardEnv) else inner
-
-
-def _limited(env: gym.Env[Any, Any], steps: int) -> gym.Env[Any, Any]:
-    """The environment with this time limit, which replaces its own if it has one."""
-    limit = find_time_limit(env)
-    if limit is None:
-        return gym.wrappers.TimeLimit(env, steps)
-    limit._max_episode_steps = steps
-    return env
-
-
-def find_time_limit(env: gym.Env[Any, Any]) -> Any:
-    """The wrapper that ends episodes after some steps, if there is one."""
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, gym.wrappers.TimeLimit):
-            return env
-        env = env.env
-    return None
-
-
-def _shown_limit(env: gym.Env[Any, Any]) -> Any:
-    """What an environment shows of a time limit: that of a wrapper, or of its own."""
-    wrapper = find_time_limit(env)
-    if wrapper is not None:
-        return wrapper._max_episode_steps
-    return next((limit for name in _OWN_LIMITS if (limit := getattr(env.unwrapped, name, None)) is not None), None)
 
 
 def _parameters(factory: EnvFactory) -> Mapping[str, Any]:

@@ -12,7 +12,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.runtime.envs.fingerprints import Fingerprints
 from rl_training.runtime.envs.journal import Journal, Restored, StateKeeper, all_lost, other_parts, unequal_rows
-from rl_training.runtime.envs.make import NATIVE, find_time_limit, reset_each
+from rl_training.runtime.envs.limits import find_time_limit
+from rl_training.runtime.envs.make import NATIVE, reset_each
 from rl_training.runtime.rng import global_position
 from rl_training.runtime.trees import equal, to_arrays, to_tensors
 from rl_training.types import Array, UserError
