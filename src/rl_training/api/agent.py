@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 from gymnasium.vector import VectorEnv
 
 from rl_training.api.predictor import Observation, Predictor
+from rl_training.api.signatures import documentation_of, signature_of
 from rl_training.experiment.config import Config, load_config
 from rl_training.runtime.arguments import callback_list, whole_number
 from rl_training.runtime.callbacks import Callback
@@ -25,6 +27,25 @@ from rl_training.types import Array, UserError
 A = TypeVar("A", bound="Agent")
 
 
+class _Signature:
+    """The signature of a class, made when it is asked for: `inspect` and notebooks do."""
+
+    def __get__(self, instance: Agent | None, kind: type[Agent]) -> inspect.Signature:
+        if not kind.algo or kind.__init__ is not Agent.__init__:
+            raise AttributeError("__signature__")
+        return signature_of(kind.algo)
+
+
+class _Documentation:
+    """The documentation of a class, made when it is asked for: `help` does."""
+
+    def __init__(self, summary: str) -> None:
+        self._summary = summary
+
+    def __get__(self, instance: Agent | None, kind: type[Agent]) -> str:
+        return documentation_of(kind.algo, self._summary)
+
+
 class Agent:
     """An algorithm with its policy, its environments and its training state.
 
@@ -35,6 +56,13 @@ class Agent:
     """
 
     algo: ClassVar[str] = ""
+    summary: ClassVar[str] = ""
+    __signature__: ClassVar[Any] = _Signature()
+
+    def __init_subclass__(cls) -> None:
+        if cls.algo and cls.__doc__ is not None:
+            cls.summary = inspect.cleandoc(cls.__doc__)
+            cls.__doc__ = _Documentation(cls.summary)  # type: ignore[assignment]
 
     def __init__(self, env: Env, *misplaced: Any, **settings: Any) -> None:
         if misplaced:
