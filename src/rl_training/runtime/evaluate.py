@@ -217,7 +217,11 @@ class Evaluator:
             envs = self._environments(1 if self.maker.one_at_a_time else min(episodes, _MOST_ENVS))
             seeds = game_seeds(episodes) if self._info.two_player else episode_seeds(episodes)
             explore = policy.judged_by_samples if deterministic is None else not deterministic
-            found = self._play(envs, policy, seeds, explore=explore, heed=heed)
+            try:
+                found = self._play(envs, policy, seeds, explore=explore, heed=heed)
+            finally:
+                if self.maker.lender is not None:
+                    self.close()  # it is given back
         return found if self._camera is None else replace(found, frames=self._camera.pictures(episodes))
 
     def moment(self, policy: Policy, seed: int, steps: int) -> Moment:

@@ -17,7 +17,7 @@ from rl_training.types import UserError
 AnyEnv = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 
-class _Lent(gym.Wrapper[Any, Any, Any, Any]):
+class Lent(gym.Wrapper[Any, Any, Any, Any]):
     """Closing it gives the environment back, and leaves it open."""
 
     def __init__(self, env: gym.Env[Any, Any], give_back: Callable[[], None]) -> None:
@@ -28,12 +28,17 @@ class _Lent(gym.Wrapper[Any, Any, Any, Any]):
         self._give_back()
 
 
-class _LentVector(VectorWrapper):
+class LentVector(VectorWrapper):
     """The same for a vector environment."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], give_back: Callable[[], None]) -> None:
         super().__init__(env)
         self._give_back = give_back
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.env, name)  # such as get_state
 
     def close(self, **_: Any) -> None:
         self._give_back()
@@ -90,10 +95,10 @@ class OneEnvironment(Lender):
         if self.is_out:
             raise self.cannot("env: training uses it, and an evaluation needs another (env=)")
         self.is_out = True
-        return _Lent(self.env, self._give_back)
+        return Lent(self.env, self._give_back)
 
     def for_user(self) -> VectorEnv[Any, Any, Any]:
-        return SyncVectorEnv([lambda: _Lent(self.env, lambda: None)])
+        return SyncVectorEnv([lambda: Lent(self.env, lambda: None)])
 
 
 class OneVector(Lender):
@@ -103,7 +108,7 @@ class OneVector(Lender):
         there: int = self.env.num_envs
         if num_envs == there and not self.is_out:
             self.is_out = True
-            return _LentVector(self.env, self._give_back)
+            return LentVector(self.env, self._give_back)
         if num_envs == 1 and self._alone is not None:
             return self._alone()
         if num_envs == 1:
