@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +50,7 @@ def evaluate_checkpoint(
     deterministic: bool | None = None,
     env: Env | None = None,
     opponent: str | Path | None = None,
+    model: str | Callable[..., Any] | None = None,
     trust: bool = False,
 ) -> Metrics:
     """Evaluate the policy of a run or a checkpoint, on the episodes that every evaluation uses.
@@ -58,7 +59,8 @@ def evaluate_checkpoint(
     either it is judged as its algorithm is: by greedy actions, or Dreamer by sampled ones. `env` is another environment
     with the same spaces; `env_factory` makes that of the run, if it cannot be found by its name. In a game for two
     players, `opponent` is `random`, `perfect`, or a run or checkpoint, instead of the `eval_opponent` of the run.
-    `trust` lets in the code that the run and the opponent name, if you did not train them yourself.
+    `model` is the class of its network, if that cannot be found by its name. `trust` lets in the code that the run and
+    the opponent name, if you did not train them yourself.
     """
     judged = judge_checkpoint(
         path,
@@ -69,6 +71,7 @@ def evaluate_checkpoint(
         deterministic=deterministic,
         env=env,
         asked=opposition(opponent, trust=trust),
+        model=model,
     )
     return {"step": float(judged.step)} | judged.evaluation.metrics()
 
@@ -96,13 +99,14 @@ def judge_checkpoint(
     deterministic: bool | None = None,
     env: Env | None = None,
     asked: Opposition = NOTHING_ASKED,
+    model: str | Callable[..., Any] | None = None,
 ) -> Judged:
     """Evaluate like `evaluate_checkpoint`, and return all of the evaluation; `asked` says whether to trust it."""
     if env is not None and env_factory is not None:
         raise UserError(f"env={env!r} and env_factory: give one of them")
     found = find_checkpoint(path, which)
     checkpoint = read_checkpoint(found, policy_only=True)
-    changes: dict[str, Any] = {"device": device}
+    changes: dict[str, Any] = {"device": device} | ({} if model is None else {"model": model})
     if isinstance(env, str) and _is_its_own(env, checkpoint.meta):
         env, changes["env_id"] = None, env  # this only says where it is found: its arguments and limits stay
     uses = POLICY if env is not None else EPISODES if env_factory is None else EPISODES_ELSEWHERE
