@@ -122,8 +122,9 @@ def test_a_saved_agent_is_loaded_with_an_environment_and_goes_on_exactly(tmp_pat
     loaded.close()
 
 
-def test_a_run_that_was_killed_in_an_environment_is_resumed_exactly(tmp_path: Path) -> None:
-    settings = SMALL | {"checkpoint_interval": 16}
+@pytest.mark.parametrize("interval", [16, 1_000], ids=["saved", "begun"])
+def test_a_run_that_was_killed_in_an_environment_is_resumed_exactly(interval: int, tmp_path: Path) -> None:
+    settings = SMALL | {"checkpoint_interval": interval}
     whole = PPO(wrapped(), **settings, output_dir=str(tmp_path / "whole")).learn(64)
     killed = PPO(wrapped(), **settings, output_dir=str(tmp_path / "killed"))
     with pytest.raises(Pulled):

@@ -83,7 +83,9 @@ def test_a_recurrent_one_keeps_its_state_from_call_to_call() -> None:
         policy.reset()
     policy(obs[1], deterministic=True)
     np.testing.assert_array_equal(policy(obs[0], deterministic=True, episode_start=True), expected[0])
-    with pytest.raises(UserError, match=r"state: belongs to 1 observations, but 3 are given; call reset\(\)"):
+    with pytest.raises(
+        UserError, match=r"state: belongs to 1 observations, but 3 are given; pass None, or call reset\(\)"
+    ):
         policy(obs)
     agent.close()
 

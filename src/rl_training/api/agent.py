@@ -124,13 +124,13 @@ class Agent:
             run.set_config(config)
             if self._fresh or run.config.run.stretch_schedules:
                 run.schedules.horizon = target
+            if run.evaluator.maker.lender is not None:  # its owner may have stepped it in the meantime
+                with run.libraries:
+                    run.source.begin_anew()
             if self._writes and run.folder is None:
                 run.archive.open(run)
             self._fresh = False
             run.lift_stop()
-            if run.evaluator.maker.lender is not None:  # its owner may have stepped it in the meantime
-                with run.libraries:
-                    run.source.begin_anew()
             with run.callbacks.joined_by(extra):
                 self._result = run_training(run)
         finally:
@@ -222,8 +222,7 @@ class Agent:
         """Load the agent saved at a path, or the latest of a run's folder; it can predict and continue training.
 
         `device` may be any. Training continues exactly, unless `num_envs`, `seed` or `env_kwargs` are others than
-        before: then it goes on with new episodes, with another `num_envs` also with an empty replay buffer, and says
-        so.
+        before: then it says so, and goes on with new episodes; with another `num_envs` the replay buffer is empty.
         `trust` lets in the code that it names, if you did not save it yourself; so does giving the same names again.
         """
         asked = {"num_envs": num_envs, "seed": seed, "env_kwargs": env_kwargs, "device": device}

@@ -17,7 +17,7 @@ from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.libraries import Libraries, Threads
 from rl_training.runtime.rng import seeded, untouched
 from rl_training.runtime.train import policy_for
-from rl_training.types import Array, SpaceInfo, UserError
+from rl_training.types import Array, SpaceInfo
 
 Observation = Array | Mapping[str, Any]
 
@@ -69,11 +69,7 @@ class Predictor:
     ) -> Array:
         """Return the action for an observation, or those for a batch, and keep the state for the next call."""
         how: dict[str, Any] = {"deterministic": deterministic, "action_masks": action_masks}
-        try:
-            action, self.state = self.predict(obs, self.state, episode_start, **how)
-        except UserError as error:
-            again = "pass None to start new episodes"
-            raise UserError(str(error).replace(again, "call reset() to start new episodes")) from None
+        action, self.state = self.predict(obs, self.state, episode_start, **how)
         return action
 
     def reset(self) -> None:

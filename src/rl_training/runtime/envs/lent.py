@@ -14,8 +14,6 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from rl_training.experiment.references import reference_to
 from rl_training.types import UserError
 
-AnyEnv = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
-
 
 class Lent(gym.Wrapper[Any, Any, Any, Any]):
     """Closing it gives the environment back, and leaves it open."""
@@ -163,7 +161,7 @@ def _as_function(env: Any) -> str:
     if not isinstance(env, VectorEnv):
         return f"lambda: {_as_code(env)}"
     if env.spec is None:
-        return f"lambda num_envs: {type(env).__name__}(num_envs, ...)"
+        return f"lambda num_envs: {type(env).__name__}(...)"
     return f"lambda: gym.make({env.spec.id!r})"
 
 

@@ -68,4 +68,6 @@ class Latest:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.metrics = dict(state["metrics"])
-        self.memory_since = int(state.get("memory_since", 0))
+        self.memory_since = state.get("memory_since", 0)
+        if type(self.memory_since) is not int or self.memory_since < 0:
+            raise ValueError(f"memory_since is {self.memory_since!r:.60}")
