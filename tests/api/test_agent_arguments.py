@@ -281,6 +281,18 @@ def test_a_script_finds_its_own_class_and_another_program_is_told(
     agent.close()
 
 
+def test_workers_get_the_class_too(tmp_path: Path) -> None:
+    class Net(LinearActorCritic):
+        pass
+
+    agent = PPO("CartPole-v1", **SMALL, num_envs=2, num_workers=2, model=Net).learn(16)
+    assert agent.num_timesteps == 16
+    path = agent.save(tmp_path / "agent")
+    with pytest.raises(UserError, match="num_envs is 4, was 2: a run with workers keeps its environments"):
+        PPO.load(path, num_envs=4, model=Net)
+    agent.close()
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [
