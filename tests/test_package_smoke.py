@@ -223,7 +223,7 @@ def test_builds_contain_every_preset_and_dataset_once(tmp_path: Path) -> None:
         files = Counter("/".join(name.split("/")[-2:]) for name in names)
         assert {name: files[f"{name}.yaml"] for name in preset_names()} == dict.fromkeys(preset_names(), 1)
         assert sum(name.endswith(".yaml") for name in names) == len(preset_names())
-        assert sum(name.endswith("rl_training/py.typed") for name in names) == 1
+        assert sum(name.endswith(("rl_training/py.typed", "rl_training/api/algorithms.pyi")) for name in names) == 2
     # Presets and datasets, and nothing that is not in the tree.
     assert {name for name in in_wheel if name.startswith("rl_training/assets/")} == {
         f"rl_training/assets/{name}" for name in contents(PRESET_FOLDER.parent)

@@ -746,8 +746,8 @@ def test_the_wrappers_of_an_instance_are_kept_and_never_lost_silently(tmp_path: 
 def test_what_is_no_environment_is_refused() -> None:
     with pytest.raises(UserError, match="must be a Gymnasium id, a function that makes an environment"):
         PPO(5, **SMALL_PPO)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="pass an id, or a function that makes it"):
-        PPO(Walk(), **SMALL_PPO)
+    with pytest.raises(UserError, match="has no observation_space; pass an id, or a function that makes it"):
+        PPO(gym.Env(), **SMALL_PPO)
     with pytest.raises(UserError, match="did you mean 'CartPole-v1'"):
         PPO("CartPoel-v1", **SMALL_PPO)
     with pytest.raises(UserError, match="did you mean 'ent_coef'"):

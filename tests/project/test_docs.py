@@ -555,7 +555,8 @@ def test_recipe_for_an_algorithm_works(tmp_path: Path) -> None:
             followed += 1
     assert followed == 13
     name_on_the_first_page(copy)
-    assert in_copy(copy, "benchmarks/defaults.py").returncode == 0
+    for tool in ("defaults", "stubs"):
+        assert in_copy(copy, f"benchmarks/{tool}.py").returncode == 0
     command = ("-c", "from rl_training.cli import main; main()")
     done = in_copy(copy, *command, "train", "plain_pg/cartpole", *tiny("plain_pg"))
     assert done.returncode == 0, done.stderr
@@ -572,7 +573,7 @@ def test_recipe_for_an_algorithm_works(tmp_path: Path) -> None:
     tests = [str(path) for name in SEE_THE_ALGORITHM for path in copy.glob(f"tests/**/test_{name}.py")]
     # One engine is enough here: the algorithm knows no other.
     only = "(plain_pg and not autograd) or table or tree or roadmap or settings_are_used or exported or every_algorithm"
-    done = in_copy(copy, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "-vv", "-k", only, *tests)
+    done = in_copy(copy, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "-vv", "-k", f"{only} or stubs", *tests)
     assert done.returncode == 0, done.stdout
     for check in (
         "test_contract.py::test_contract[plain_pg-",
@@ -583,6 +584,7 @@ def test_recipe_for_an_algorithm_works(tmp_path: Path) -> None:
         "test_docs.py::test_settings_are_used",
         "test_defaults_table.py::test_the_document_is_up_to_date",
         "test_package_smoke.py::test_roadmap",
+        "test_signatures.py::test_the_stubs_are_up_to_date",
         "test_package_api_exports.py::test_every_algorithm_has_its_class[plain_pg]",
         "test_plain_pg_update.py",
         "test_plain_pg_trainer_smoke.py",
@@ -596,6 +598,7 @@ SEE_THE_ALGORITHM = (
     "defaults_table",
     "package_smoke",
     "package_api_exports",
+    "signatures",
     "plain_pg_update",
     "plain_pg_trainer_smoke",
 )

@@ -80,7 +80,8 @@ def model_setting(probe: str, live_when: Mapping[str, Any] | None = None) -> Any
     """The setting for a custom network; `probe` names one for the tests, which fits if `live_when` holds."""
     return setting(
         "auto",
-        "`auto` (MLPs, behind convolutions for images), or `module:Name`, called with (SpaceInfo, ModelConfig).",
+        "`auto` (MLPs, behind convolutions for images), or `module:Name`, called with (SpaceInfo, ModelConfig); in "
+        "Python also the class or function itself.",
         live_when=live_when,
         probe=probe,
     )

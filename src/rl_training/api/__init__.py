@@ -1,5 +1,6 @@
 """The public names. This is the only list of them: each is imported under its own name, as type checkers require."""
 
+from rl_training.api.agent import Agent as Agent
 from rl_training.api.algorithms import A2C as A2C
 from rl_training.api.algorithms import APPO as APPO
 from rl_training.api.algorithms import AWAC as AWAC
@@ -18,12 +19,12 @@ from rl_training.api.algorithms import TD3 as TD3
 from rl_training.api.algorithms import TD3BC as TD3BC
 from rl_training.api.algorithms import TQC as TQC
 from rl_training.api.algorithms import TRPO as TRPO
-from rl_training.api.algorithms import Agent as Agent
 from rl_training.api.algorithms import Dreamer as Dreamer
 from rl_training.api.algorithms import EfficientZero as EfficientZero
 from rl_training.api.algorithms import GumbelMuZero as GumbelMuZero
 from rl_training.api.algorithms import MuZero as MuZero
 from rl_training.api.algorithms import RecurrentPPO as RecurrentPPO
+from rl_training.api.predictor import Predictor as Predictor
 from rl_training.api.sb3 import evaluate_policy as evaluate_policy
 from rl_training.api.sb3 import from_sb3 as from_sb3
 from rl_training.experiment.config import Config as Config

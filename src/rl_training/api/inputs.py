@@ -57,7 +57,8 @@ def check_state(state: Any, count: int) -> None:
     shape: Sequence[int] = getattr(state, "shape", ())
     if len(shape) and shape[0] != count:
         raise UserError(
-            f"state: belongs to {shape[0]} observations, but {count} are given; pass None to start new episodes"
+            f"state: belongs to {shape[0]} observations, but {count} are given; pass None, or call reset(), to start "
+            "new episodes"
         )
     if isinstance(state, np.ndarray) and state.dtype.kind == "f" and not np.isfinite(state).all():
         raise UserError("state: has numbers that are not finite")

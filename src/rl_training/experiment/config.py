@@ -6,8 +6,8 @@ A config is flat on disk and has four frozen parts once it is read. All mistakes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,16 @@ from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_o
 from rl_training.experiment.manager import RunFolder
 from rl_training.experiment.other_words import unknown_key
 from rl_training.experiment.presets import preset_names, preset_path
-from rl_training.experiment.references import is_reference
+from rl_training.experiment.references import is_reference, leads_back, name_of
 from rl_training.experiment.registry import REGISTRY, load_spec, proper_name, suggest
-from rl_training.experiment.schedules import Control, Curve, Schedule, ScheduleError, parse_control
+from rl_training.experiment.schedules import Control, Schedule, ScheduleError, parse_control
 from rl_training.experiment.settings import RunConfig
 from rl_training.experiment.trust import SCHEDULES, TRAINING, Gate, code_in, names_code, owner_of, run_around
 from rl_training.types import UserError
 
 _LIKE_AN_ENVIRONMENT = re.compile(r"-v[0-9]+$")
+# The settings that take a function or a class as well as its name; so do schedules.
+_TAKE_OBJECTS = {"model"}
 
 
 class ConfigError(UserError):
@@ -50,7 +52,7 @@ class ConfigError(UserError):
 class Config:
     """A checked config: run, loop, model and algorithm settings, and the schedules of the last.
 
-    `curves` are the functions among the schedules that were given as they are, by key.
+    `objects` are the functions and classes that were given where their names lead nobody back to them.
     """
 
     spec: AlgorithmSpec
@@ -60,7 +62,7 @@ class Config:
     algorithm: AlgorithmConfig
     scheduling: Mapping[str, Any] = field(default_factory=dict)
     controls: Mapping[str, Control] = field(default_factory=dict)
-    curves: Mapping[str, Curve] = field(default_factory=dict)
+    objects: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     def flat(self) -> dict[str, Any]:
         """Every setting with its value, as plain data: what is written to the run and read back from it."""
@@ -70,13 +72,17 @@ class Config:
         known = settings_of(self.spec)
         return {name: value for name, value in merged.items() if name in known} | dict(self.scheduling)
 
+    def given(self) -> dict[str, Any]:
+        """The same as `load_config` takes it, with objects where names would not lead back to them."""
+        return self.flat() | dict(self.objects)
+
+    def holding(self, objects: Mapping[str, Callable[..., Any]]) -> Config:
+        """The same config with further objects."""
+        return replace(self, objects={**self.objects, **objects})
+
     def replace(self, **values: Any) -> Config:
         """The same config with other values, checked again."""
         return load_config(self.given(), **values)
-
-    def given(self) -> dict[str, Any]:
-        """The flat settings with functions in place of their names, from which the same config can be read here."""
-        return self.flat() | dict(self.curves)
 
 
 def load_config(
@@ -87,9 +93,9 @@ def load_config(
     Code that a file in a run's folder names must be given, noted, or trusted.
     """
     source, base, run = _read_target(target)
-    given = [parse_overrides(overrides), values]
+    (base, *given), objects = _by_name([base, parse_overrides(overrides), values])
     gate = None if run is None else Gate.before(run, RunFolder(run).run_id, given, trust=trust)
-    return _load(source, [base, *given], gate)
+    return _load(source, [base, *given], gate).holding(objects)
 
 
 def saved_config(
@@ -110,18 +116,33 @@ def saved_config(
     saved = meta["config"]
     if not isinstance(saved, Mapping):
         raise UserError(f"{str(checkpoint)!r}: is damaged or foreign (its config is a {type(saved).__name__})")
-    layers = [parse_overrides(overrides), values]
+    layers, objects = _by_name([parse_overrides(overrides), values])
     how: dict[str, Any] = {"trust": trust, "options": options}
     gate = Gate.before(owner_of(checkpoint), meta.get("run_id"), [*layers, *given], **how)
     plain = {str(key): value for key, value in saved.items()}
     try:
-        return _load("config", [plain, *layers], gate, uses)
+        return _load("config", [plain, *layers], gate, uses).holding(objects)
     except ConfigError:
         try:
             _load("config", [plain], gate, uses)
         except ConfigError as own:  # it is wrong without the changes too
             raise damaged(checkpoint, f"its config: {'; '.join(own.problems)}") from None
         raise
+
+
+def _by_name(layers: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Callable[..., Any]]]:
+    """The layers with a name where a function or a class is given, and those of the top layer that need passing on."""
+    named = [dict(layer) for layer in layers]
+    objects: dict[str, Callable[..., Any]] = {}
+    for layer in named:
+        for key in _TAKE_OBJECTS & layer.keys():
+            value = layer[key]
+            objects.pop(key, None)
+            if callable(value):
+                layer[key] = name_of(value)
+                if not leads_back(layer[key]):
+                    objects[key] = value
+    return named, objects
 
 
 def _load(
@@ -319,7 +340,7 @@ def _check(
     if problems:
         raise ConfigError(source, problems)
     scheduling = {key: value for key, value in scheduling.items() if value is not None}
-    return Config(spec, scheduling=scheduling, controls=controls, curves=curves.given, **parts)  # type: ignore[arg-type]
+    return Config(spec, scheduling=scheduling, controls=controls, objects=curves.objects, **parts)  # type: ignore[arg-type]
 
 
 def _check_part(kind: type[ConfigPart], given: dict[str, Any], problems: list[str]) -> ConfigPart:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl_training.experiment.fields import Setting
-from rl_training.experiment.references import CUSTOM, is_reference, name_of, resolve_function
+from rl_training.experiment.references import is_nameless, is_reference, leads_back, name_of, resolve_function
 from rl_training.experiment.schedules import Curve, ScheduleError, value_at
 from rl_training.experiment.trust import Gate, curves_in
 from rl_training.types import UserError
@@ -35,7 +35,7 @@ class UserCurve:
         return value
 
     def _found(self) -> Curve:
-        if self._name.startswith(CUSTOM):
+        if is_nameless(self._name):
             raise UserError(
                 f"{self._key}={self._name!r}: was a function of a script, which no name leads to; give it again, as "
                 f"{self._key}= in Python"
@@ -62,6 +62,11 @@ class Curves:
         self.given = {key: function for key, function in self.given.items() if key not in layer} | functions
         return {**layer, **{key: name_of(function) for key, function in functions.items()}}
 
+    @property
+    def objects(self) -> dict[str, Curve]:
+        """The functions whose names lead nobody back to them."""
+        return {key: function for key, function in self.given.items() if not leads_back(name_of(function))}
+
     def admit(self, merged: Mapping[str, Any]) -> None:
         """Ask the gate about what is needed, before any of it is looked for."""
         if self.gate is not None and self.checked:
@@ -69,6 +74,6 @@ class Curves:
 
     def curve_of(self, setting: Setting, schedule: Any) -> Any:
         """The function that a schedule names; other schedules are returned as they are."""
-        if not isinstance(schedule, str) or not (is_reference(schedule) or schedule.startswith(CUSTOM)):
+        if not isinstance(schedule, str) or not (is_reference(schedule) or is_nameless(schedule)):
             return schedule
         return UserCurve(setting, schedule, self.given.get(f"{setting.name}_schedule"), self.gate)

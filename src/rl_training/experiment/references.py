@@ -64,8 +64,22 @@ def name_of(value: Any) -> str:
     )
 
 
+def is_nameless(text: str) -> bool:
+    """Whether this is what `name_of` says of an object that cannot be found by name."""
+    return text.startswith(CUSTOM)
+
+
+def leads_back(text: str) -> bool:
+    """Whether another program finds the same object by this name: it is in a module, not in a script or notebook."""
+    return not is_nameless(text) and text.partition(":")[0] != "__main__"
+
+
 def resolve_reference(text: str, *, key: str) -> Any:
     """The object that `module:name` names; modules of the current folder are found too."""
+    if is_nameless(text):
+        raise UserError(
+            f"{key}={text!r}: was given as an object, which cannot be found by name; pass it again ({key}=)"
+        )
     if not is_reference(text):
         raise UserError(f"{key}={text!r}: give it as 'module:name', for example 'my_package.my_module:MyName'")
     module_name, _, path = text.partition(":")
@@ -74,7 +88,8 @@ def resolve_reference(text: str, *, key: str) -> Any:
         try:
             value = getattr(value, name)
         except AttributeError:
-            raise UserError(f"{key}={text!r}: {module_name!r} has no {name!r}") from None
+            again = "" if leads_back(text) else ": it was in the script or notebook that trained the run; pass it again"
+            raise UserError(f"{key}={text!r}: {module_name!r} has no {name!r}{again}") from None
     return value
 
 
@@ -183,11 +198,16 @@ def found_in(module_name: str) -> str | None:
 
 def resolve_maker(text: str, *, key: str, makes: str, kinds: tuple[type, ...] = ()) -> Callable[..., Any]:
     """The function or class that a reference names, checked before it is called; a class must be one of `kinds`."""
-    value = resolve_reference(text, key=key)
+    value: Callable[..., Any] = resolve_reference(text, key=key)
+    check_maker(value, text, key=key, makes=makes, kinds=kinds)
+    return value
+
+
+def check_maker(value: Any, text: str, *, key: str, makes: str, kinds: tuple[type, ...] = ()) -> None:
+    """Raise a UserError unless this is a function or a class that may make what is wanted."""
     problem = _why_no_maker(value, kinds)
     if problem is not None:
         raise UserError(f"{key}={text!r}: must name a function or class that makes {makes}; {problem}")
-    return value  # type: ignore[no-any-return]
 
 
 def resolve_function(text: str, *, key: str, does: str) -> Callable[..., Any]:

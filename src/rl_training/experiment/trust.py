@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_training.experiment.notes import Name, recall
-from rl_training.experiment.references import CUSTOM, current_folder, import_apart, is_reference, name_of
+from rl_training.experiment.references import current_folder, import_apart, is_nameless, is_reference, name_of
 from rl_training.types import UserError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def names_code(key: str, value: Any) -> bool:
     if key in (ADDRESS, PACKAGES):
         return True
     if key in ENVIRONMENT:  # Gymnasium imports the module of `module:Env-v0`
-        return ":" in value and not value.startswith(CUSTOM)
+        return ":" in value and not is_nameless(value)
     return is_reference(value) and not (key == "dataset" and Path(value).exists())
 
 

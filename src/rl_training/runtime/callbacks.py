@@ -131,7 +131,7 @@ class Evaluate(Callback):
             self._evaluate(run, "on_step")
 
     def on_end(self, run: Run) -> None:
-        if self.last_step != run.steps and not run.interrupted:
+        if self.last_step != run.steps and not run.interrupted and run.evaluator.unable is None:
             self._evaluate(run, "on_end")
 
     def _evaluate(self, run: Run, hook: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from rl_training.algorithms.base import LoopConfig, Policy
 from rl_training.experiment.config import Config
 from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.envs.boards import BoardEnv, Game, RandomPlayer, side_of
+from rl_training.runtime.envs.camera import Camera
 from rl_training.runtime.envs.given import Env, parse_env
 from rl_training.runtime.envs.lives import lives_lost
 from rl_training.runtime.envs.make import EnvMaker, reset_each
@@ -73,12 +74,14 @@ class Evaluation:
     """The raw returns and lengths of some episodes.
 
     An episode of a game for two players also has its moves, of both sides, in `games`: as numbers with spaces between
-    them. The policy moves first in the first of these games, second in the next, and so on.
+    them. The policy moves first in the first of these games, second in the next, and so on. `frames` are the pictures
+    of every episode, `[T + 1, height, width, 3]`, if it was rendered as `rgb_array`.
     """
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     games: tuple[str, ...] = ()
+    frames: tuple[Array, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def mean(self) -> float:
@@ -151,27 +154,47 @@ class Evaluator:
     """
 
     def __init__(
-        self, maker: EnvMaker, info: SpaceInfo, settings: RunConfig, asked: Opposition = NOTHING_ASKED
+        self,
+        maker: EnvMaker,
+        info: SpaceInfo,
+        settings: RunConfig,
+        asked: Opposition = NOTHING_ASKED,
+        render: str | None = None,
     ) -> None:
-        self._maker, self._info, self._settings = maker, info, settings
+        self._camera = None if render is None else Camera(render, maker.env_id)
+        self.maker = maker if self._camera is None else maker.seen_by(self._camera)
+        self._info, self._settings = info, settings
         self._opponent = find_opponent(asked, settings, info, maker.game_name)
         self._openings = asked.openings
         self._envs: VectorEnv[Any, Any, Any] | None = None
         self._width = 0
         self._said_cut_off = False
 
-    def against(self, asked: Opposition) -> Evaluator:
-        """Another evaluator in the same environment."""
-        return Evaluator(self._maker, self._info, self._settings, asked)
+    def again(self, asked: Opposition, render: str | None = None) -> Evaluator:
+        """Another evaluator in the same environment, for another opponent or to be looked at."""
+        return Evaluator(self.maker, self._info, self._settings, asked, render)
+
+    @property
+    def unable(self) -> str | None:
+        """Why there can be no evaluation now, in a sentence; None if there can."""
+        lender = self.maker.lender
+        if lender is None or lender.can_be_evaluated:
+            return None
+        return (
+            f"env: copies of the given {lender.name} cannot be made, so it is trained in alone, and evaluations need "
+            f"another (agent.evaluate(env=...)); to have both, {lender.better}"
+        )
 
     def warnings(self, *, kept: bool = False) -> list[str]:
         """What is amiss with the environment: it shows no end of episodes, or a run that is kept cannot name it."""
-        found = self._maker.warnings() if kept else []
-        if not self._maker.shows_no_time_limit:
+        found = self.maker.warnings() if kept else []
+        if self.unable is not None:
+            found.append(self.unable)
+        if not self.maker.shows_no_time_limit:
             return found
         return [
             *found,
-            f"env_id={self._maker.env_id!r}: shows no time limit; give one with time_limit if episodes may not end "
+            f"env_id={self.maker.env_id!r}: shows no time limit; give one with time_limit if episodes may not end "
             f"(evaluations cut off episodes after {LONGEST_EPISODE:,} steps)",
         ]
 
@@ -191,10 +214,15 @@ class Evaluator:
         """
         with Libraries(self._settings.threads):
             # The size of a batch can change the last bits of its rows, so it depends on `episodes` only.
-            envs = self._environments(min(episodes, _MOST_ENVS))
+            envs = self._environments(1 if self.maker.one_at_a_time else min(episodes, _MOST_ENVS))
             seeds = game_seeds(episodes) if self._info.two_player else episode_seeds(episodes)
             explore = policy.judged_by_samples if deterministic is None else not deterministic
-            return self._play(envs, policy, seeds, explore=explore, heed=heed)
+            try:
+                found = self._play(envs, policy, seeds, explore=explore, heed=heed)
+            finally:
+                if self.maker.lender is not None:
+                    self.close()  # it is given back
+        return found if self._camera is None else replace(found, frames=self._camera.pictures(episodes))
 
     def moment(self, policy: Policy, seed: int, steps: int) -> Moment:
         """What there is to decide after some greedy steps of the episode with this seed."""
@@ -228,7 +256,7 @@ class Evaluator:
         if self._envs is None or self._width != width:
             self.close()
             opponent = RandomPlayer if self._opponent is None else self._opponent
-            self._envs = self._maker.for_evaluation(width, opponent, self._openings)
+            self._envs = self.maker.for_evaluation(width, opponent, self._openings)
             self._width = width
         return self._envs
 
@@ -248,7 +276,7 @@ class Evaluator:
         scale = ActionScaler(self._info, envs.single_action_space.dtype)
         returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
         games: dict[int, str] = {}
-        longest = max(LONGEST_EPISODE, self._maker.time_limit or 0)
+        longest = max(LONGEST_EPISODE, self.maker.time_limit or 0)
         playing = np.arange(envs.num_envs)  # which episode each environment plays
         upcoming = envs.num_envs
         raw = self._reset(envs, seeds, playing, None)
@@ -313,7 +341,9 @@ def in_its_own(settings: RunConfig, loop: LoopConfig, info: SpaceInfo, *, trust:
     return Evaluator(maker, _fitting_spaces(maker, info), settings, Opposition(trust=trust))
 
 
-def elsewhere(env: Env, config: Config, info: SpaceInfo, asked: Opposition = NOTHING_ASKED) -> Evaluator:
+def elsewhere(
+    env: Env, config: Config, info: SpaceInfo, asked: Opposition = NOTHING_ASKED, render: str | None = None
+) -> Evaluator:
     """An evaluator in another environment than that of the config, for policies of the spaces `info`.
 
     The environment has its own arguments and time limit. The config's `frame_stack` stays, since the policy needs it.
@@ -322,7 +352,7 @@ def elsewhere(env: Env, config: Config, info: SpaceInfo, asked: Opposition = NOT
     limit = given.pop("time_limit", None)
     run = config.run.model_copy(update={"env_kwargs": {}, "env_packages": (), "vectorization": "sync"} | given)
     maker = EnvMaker(run, config.loop.model_copy(update={"time_limit": limit}), factory)
-    return Evaluator(maker, _fitting_spaces(maker, info), run, asked)
+    return Evaluator(maker, _fitting_spaces(maker, info), run, asked, render)
 
 
 def _fitting_spaces(maker: EnvMaker, info: SpaceInfo) -> SpaceInfo:

@@ -191,20 +191,25 @@ class Run:
         deterministic: bool | None = None,
         env: Env | None = None,
         asked: Opposition = NOTHING_ASKED,
+        render: str | None = None,
     ) -> Evaluation:
         """Evaluate the policy, in the run's environment or in another one with the same spaces.
 
         Without `deterministic` it is judged as its algorithm is: by greedy actions, or by sampled ones. In training a
         signal ends it at its next step.
-        In a game for two players, `asked` may name another opponent than that of the config.
+        In a game for two players, `asked` may name another opponent than that of the config. `render` is a render mode
+        of the environment.
         """
         episodes, policy = whole_number("num_episodes", episodes), self.algorithm.policy
+        lender = self.evaluator.maker.lender
+        if env is not None and lender is not None and lender.is_out and lender.is_of(env):
+            raise UserError(f"env={env!r}: is the environment that the agent trains in; {lender.better}")
         how: dict[str, Any] = {"deterministic": deterministic, "heed": self.signals.heed}
         with self.libraries:
             if env is not None:
-                made = elsewhere(env, self.config, self.info, asked)
-            elif asked != NOTHING_ASKED:
-                made = self.evaluator.against(asked)
+                made = elsewhere(env, self.config, self.info, asked, render)
+            elif asked != NOTHING_ASKED or render is not None:
+                made = self.evaluator.again(asked, render)
             else:
                 return self.evaluator(policy, episodes, **how)
             with closing(made) as evaluator:
@@ -231,10 +236,10 @@ class Run:
         with self.libraries:
             return take_snapshot(self)
 
-    def load(self, checkpoint: Checkpoint) -> None:
-        """Load everything that a checkpoint holds."""
+    def load(self, checkpoint: Checkpoint, changed: Mapping[str, str] | None = None) -> None:
+        """Load everything that a checkpoint holds; `changed` says which settings let episodes begin anew."""
         with self.libraries:
-            load_snapshot(self, checkpoint)
+            load_snapshot(self, checkpoint, changed)
 
     def save(self) -> None:
         """Write a checkpoint into the run's folder, if it has one."""

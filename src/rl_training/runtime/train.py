@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import torch
 from gymnasium.vector import VectorEnv
 
-from rl_training.algorithms.base import CollectingLoopConfig, Context, ModelConfig, Policy, PolicyContext
+from rl_training.algorithms.base import CollectingLoopConfig, Context, Policy, PolicyContext
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.notes import Name
-from rl_training.experiment.references import reference_to, resolve_maker, resolve_reference, unfitting_call
+from rl_training.experiment.references import reference_to, resolve_reference
 from rl_training.experiment.trust import ELSEWHERE, TRAINING, code_in
 from rl_training.runtime.actors.actor import Actor
 from rl_training.runtime.actors.collector import Collector
@@ -29,6 +29,7 @@ from rl_training.runtime.clock import WALL_CLOCK
 from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.envs.make import EnvFactory, EnvMaker
 from rl_training.runtime.evaluate import Evaluator
+from rl_training.runtime.given_code import model_factory, nameless
 from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.loggers import build_loggers
 from rl_training.runtime.loops import LOOPS
@@ -108,6 +109,8 @@ def build(
             on_failure.callback(source.close)
         elif collects:
             source = _local(config, surroundings, envs, algorithm.policy)
+        if config.run.eval_interval is not None and surroundings.evaluator.unable is not None:
+            raise UserError(f"eval_interval={config.run.eval_interval}: {surroundings.evaluator.unable}")
         loop: Loop = resolve_reference(LOOPS[family], key="family")(algorithm, source, config)
         on_failure.pop_all()
     ordered = [
@@ -184,7 +187,7 @@ def _context(config: Config, info: SpaceInfo) -> dict[str, Any]:
         "config": config.algorithm,
         "model": config.model,
         "device": _device(config.run.device, info),
-        "model_factory": None if config.model.model == "auto" else _model_factory(config.model.model),
+        "model_factory": None if config.model.model == "auto" else model_factory(config),
         "engine": config.run.engine,
     }
 
@@ -203,22 +206,6 @@ def _comparisons(config: Config, dataset: OfflineDataset | None) -> list[Callbac
     from rl_training.runtime.baselines import Comparison
 
     return [Comparison(dataset, config.run.bc_baseline_updates)]
-
-
-def _model_factory(reference: str) -> Callable[[SpaceInfo, ModelConfig], torch.nn.Module]:
-    """A function that makes a network with the user's function or class, and checks the result."""
-    make = resolve_maker(reference, key="model", makes="a network")
-
-    def made(info: SpaceInfo, config: ModelConfig) -> torch.nn.Module:
-        problem = unfitting_call(make, info, config)
-        if problem is not None:
-            raise UserError(f"model={reference!r}: is called with (SpaceInfo, ModelConfig): {problem}")
-        network = make(info, config)
-        if not isinstance(network, torch.nn.Module):
-            raise UserError(f"model={reference!r}: it made a {type(network).__name__}, not a torch.nn.Module")
-        return network
-
-    return made
 
 
 def _device(name: str, info: SpaceInfo) -> torch.device:
@@ -242,7 +229,8 @@ def run(run: Run) -> TrainResult:
         with run.libraries, run.signals.noted():
             early = run.loop.warnings(run.config.run.total_timesteps)
             unkept = run.evaluator.warnings(kept=run.folder is not None)
-            for words in (*early, *unkept, *notes_on_speed(run.config, run.info, run.algorithm)):
+            unnamed = [] if run.folder is None else nameless(run.config)
+            for words in (*early, *unkept, *unnamed, *notes_on_speed(run.config, run.info, run.algorithm)):
                 _LOG.warning(words)
             _drive(run)
             signalled = run.signals.received
@@ -322,16 +310,20 @@ def train(
     env_factory: EnvFactory | None = None,
     algo: str | None = None,
     trust: bool = False,
+    **settings: Any,
 ) -> TrainResult:
     """Train a config in a new folder, or continue `resume`, a run or a checkpoint.
 
+    Settings replace those of the config, as in `train("ppo/cartpole", total_timesteps=50_000)`.
     `trust` lets in code that files in a run's folder name: a config, or the checkpoint of an opponent.
     """
     from rl_training.runtime.workflows import resume_training
 
     if not isinstance(config, Config):
         target = {"algo": algo, **config} if isinstance(config, Mapping) and algo is not None else config
-        config = load_config(target, trust=trust)
+        config = load_config(target, trust=trust, **settings)
+    elif settings:
+        config = config.replace(**settings)
     if algo is not None and config.run.algo != algo:
         raise UserError(f"algo={config.run.algo!r}: this trains {algo}; use train() or train_{config.run.algo}()")
     if resume is not None:

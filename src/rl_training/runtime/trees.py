@@ -47,6 +47,14 @@ def _converted(value: Any, convert: Callable[[Any], Any]) -> Any:
     return value
 
 
+def refitted(saved: Any, own: Any) -> Any:
+    """Saved data, with one's own tensors where the saved ones have another shape."""
+    if isinstance(own, Mapping) and isinstance(saved, Mapping):
+        return {key: refitted(value, own[key]) if key in own else value for key, value in saved.items()}
+    tensors = isinstance(own, torch.Tensor) and isinstance(saved, torch.Tensor)
+    return own if tensors and own.shape != saved.shape else saved
+
+
 def check_like(saved: Any, own: Any, where: str, *, complete: bool = False) -> None:
     """Raise a ValueError if a saved value is of another kind than one's own, or a tensor has another shape or dtype.
 

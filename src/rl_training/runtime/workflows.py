@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl_training.data.replay_files import read_info
 from rl_training.experiment.config import Config, saved_config
-from rl_training.experiment.fields import settings_of, why_without
 from rl_training.experiment.manager import RunFolder, versions
 from rl_training.experiment.references import reference_to
 from rl_training.experiment.registry import proper_name
 from rl_training.experiment.trust import ELSEWHERE, EPISODES, EPISODES_ELSEWHERE, POLICY, TRAINING
 from rl_training.runtime.arguments import AnyCallback, whole_number
+from rl_training.runtime.changes import cannot_change, changes, lifting
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint, find_newest, find_run, recover, sweep_leftovers
 from rl_training.runtime.checkpoints.checkpoint import fitting_policy, read_checkpoint, read_meta
 from rl_training.runtime.checkpoints.drafts import sweep_files
@@ -34,11 +34,6 @@ from rl_training.types import Metrics, UserError
 
 _LOG = logging.getLogger("rl_training")
 
-# A resumed run keeps these settings; its length, its rates and what it writes may change.
-_FIXED = ("algo", "env_id", "env_kwargs", "vectorization", "num_envs", "num_workers", "seed")
-# These files may have moved; whether their contents are the same is checked when they are read.
-_MOVABLE = ("dataset", "start_from")
-
 
 def evaluate_checkpoint(
     path: str | Path,
@@ -50,6 +45,7 @@ def evaluate_checkpoint(
     deterministic: bool | None = None,
     env: Env | None = None,
     opponent: str | Path | None = None,
+    model: str | Callable[..., Any] | None = None,
     trust: bool = False,
 ) -> Metrics:
     """Evaluate the policy of a run or a checkpoint, on the episodes that every evaluation uses.
@@ -58,7 +54,8 @@ def evaluate_checkpoint(
     either it is judged as its algorithm is: by greedy actions, or Dreamer by sampled ones. `env` is another environment
     with the same spaces; `env_factory` makes that of the run, if it cannot be found by its name. In a game for two
     players, `opponent` is `random`, `perfect`, or a run or checkpoint, instead of the `eval_opponent` of the run.
-    `trust` lets in the code that the run and the opponent name, if you did not train them yourself.
+    `model` is the class of its network, if that cannot be found by its name. `trust` lets in the code that the run and
+    the opponent name, if you did not train them yourself.
     """
     judged = judge_checkpoint(
         path,
@@ -69,6 +66,7 @@ def evaluate_checkpoint(
         deterministic=deterministic,
         env=env,
         asked=opposition(opponent, trust=trust),
+        model=model,
     )
     return {"step": float(judged.step)} | judged.evaluation.metrics()
 
@@ -96,13 +94,14 @@ def judge_checkpoint(
     deterministic: bool | None = None,
     env: Env | None = None,
     asked: Opposition = NOTHING_ASKED,
+    model: str | Callable[..., Any] | None = None,
 ) -> Judged:
     """Evaluate like `evaluate_checkpoint`, and return all of the evaluation; `asked` says whether to trust it."""
     if env is not None and env_factory is not None:
         raise UserError(f"env={env!r} and env_factory: give one of them")
     found = find_checkpoint(path, which)
     checkpoint = read_checkpoint(found, policy_only=True)
-    changes: dict[str, Any] = {"device": device}
+    changes: dict[str, Any] = {"device": device} | ({} if model is None else {"model": model})
     if isinstance(env, str) and _is_its_own(env, checkpoint.meta):
         env, changes["env_id"] = None, env  # this only says where it is found: its arguments and limits stay
     uses = POLICY if env is not None else EPISODES if env_factory is None else EPISODES_ELSEWHERE
@@ -142,10 +141,12 @@ def restore(
     config: Config | None = None,
     trust: bool = False,
     given: Iterable[str] = (),
+    anew: Sequence[str] = (),
     **values: Any,
 ) -> tuple[Run, list[str]]:
     """Restore the run of a checkpoint, ready to continue; also returns what differs from when it was saved.
 
+    The settings of `anew` may change, at the price of new episodes.
     Its config is the saved one with `overrides` and `values`, or `config` as a whole. Code that the saved one names
     must be given (by any of these, or in `given`), noted, or trusted.
     """
@@ -156,58 +157,25 @@ def restore(
     for algo in algos if config is None else [config.run.algo]:
         # Checked first: most settings of another algorithm would be unknown.
         if algo is not None and proper_name(str(algo)) != saved["algo"]:
-            raise _cannot_change("algo", saved["algo"], algo)
+            raise cannot_change("algo", saved["algo"], algo)
     if config is None:
         how: dict[str, Any] = {"trust": trust, "given": [*given, reference_to(env_factory)]}
         uses = TRAINING if env_factory is None else ELSEWHERE
         config = saved_config(found, checkpoint.meta, overrides, **how, uses=uses, **values)
-    changes = _changes(saved, config)
+    changed = changes(saved, config, anew)
+    moved = [key for key in anew if key in changed]
     run = build(config, env_factory=env_factory, callbacks=callbacks, trust=trust)
     try:
         fitting_policy(checkpoint.policy, run.algorithm.policy, found)
-        run.load(checkpoint)
+        run.load(checkpoint, {key: f"{key} is {changed[key][1]!r}, was {changed[key][0]!r}" for key in moved})
     except BaseException:
         run.close()
         raise
     run.archive.checkpoint = found
-    if changes.keys() & _lifting(run.stop_reason):
+    if changed.keys() & lifting(run.stop_reason):
         run.should_stop, run.stop_reason = False, None
-    notes = [f"{key}: {old!r} -> {new!r}" for key, (old, new) in changes.items()]
+    notes = [f"{key}: {old!r} -> {new!r}" for key, (old, new) in changed.items()]
     return run, notes + _differences(checkpoint.meta, run)
-
-
-def _lifting(stop_reason: str | None) -> set[str]:
-    """The settings whose change lets a run continue that was stopped for this reason."""
-    stopped_early = stop_reason is not None and stop_reason.startswith("early_stopping")
-    return {"early_stopping"} if stopped_early else {"early_stopping", "total_timesteps"}
-
-
-def _changes(saved: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]]:
-    now = config.flat()
-    settings = settings_of(config.spec)
-    changes = {}
-    for key in sorted(key for key in saved.keys() | now.keys() if why_without(key, config.spec) is None):
-        old, new = saved.get(key), now.get(key)
-        if old == new:
-            continue
-        setting = settings.get(key)
-        if key == "env_id" and is_same_id(str(new), old):
-            changes[key] = (old, new)
-            continue
-        fixed = key in _FIXED or (
-            setting is not None
-            and (setting.part in ("loop", "model") or setting.static or setting.kind.startswith("bool"))
-            and setting.part != "run"
-            and key not in _MOVABLE
-        )
-        if fixed:
-            raise _cannot_change(key, old, new)
-        changes[key] = (old, new)
-    return changes
-
-
-def _cannot_change(key: str, old: Any, new: Any) -> UserError:
-    return UserError(f"{key}={new!r}: a resumed run keeps its {key} ({old!r}); start a new run instead")
 
 
 def _differences(meta: dict[str, Any], run: Run) -> list[str]:
@@ -252,7 +220,7 @@ def resume_training(
         try:
             then, now = read_meta(found)["config"]["output_dir"], run.config.run.output_dir
             if then != now:
-                raise _cannot_change("output_dir", then, now)
+                raise cannot_change("output_dir", then, now)
             if run.finished and run.due is None:
                 reason = run.stop_reason or "completed"
                 raise UserError(

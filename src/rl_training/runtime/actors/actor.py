@@ -98,6 +98,11 @@ class Actor:
             self.carry = policy.begin_episodes(chosen.carry, over)
         return step
 
+    def begin_anew(self) -> None:
+        """Begin new episodes in all environments."""
+        self.collector.begin_anew()
+        self.carry = self.policy.initial_carry(self.collector.num_envs)
+
     def metrics(self) -> Metrics:
         """The statistics of episodes, and the means of what the policy reported since the last call."""
         acts, totals = self.take_reported()

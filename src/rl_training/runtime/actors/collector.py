@@ -55,7 +55,7 @@ class Collector:
         self._scale = ActionScaler(info, envs.single_action_space.dtype)
         self._unmasked = not info.mask_size and mask_size(envs.single_action_space) > 0
         self._continuous = info.continuous
-        self._users_own = not type(envs).__module__.startswith("rl_training.")
+        self._users_own = not type(envs.unwrapped).__module__.startswith("rl_training.")
         self._keeper = keep_state_of(envs)
         self._unpack = Unpacker(info)
         self._has_numbers = self._unpack.float_shape is not None
@@ -93,6 +93,12 @@ class Collector:
             self._keeper.begin(self._all, np.repeat(seed, self.num_envs), self._raw)
             self.obs = self._observed(self._raw)
         self._check(np.zeros(self.num_envs, np.float32), self.obs)
+
+    def begin_anew(self) -> None:
+        """Begin new episodes, where others may have stepped the environments, or these are not those of before."""
+        self.lost = self._all.copy()
+        self.start()
+        self._returns[:], self._lengths[:], self._resetting[:] = 0.0, 0, False
 
     def take_lost(self) -> Array | None:
         """Return `lost` and clear it."""
@@ -212,12 +218,19 @@ class Collector:
         self.lost = lost.copy() if lost.any() else None
         if differs.any():
             self.restarts += 1
-            if self._mode == AutoresetMode.DISABLED:
-                self.obs = self._restart(differs)
-            else:  # they are reset together
-                differs, self.lost = self._all, self._all.copy()
-                self.start()
+            if self._mode != AutoresetMode.DISABLED:  # they are reset together
+                self.begin_anew()
+                return
+            self.obs = self._restart(differs)
             self._returns[differs], self._lengths[differs], self._resetting[differs] = 0.0, 0, False
+
+    def go_on_anew(self, state: Mapping[str, Any], why: str) -> None:
+        """Go on from the counts of a state, with new episodes: its environments were others."""
+        check_like(state, {"steps": 0, "restarts": 0, "episodes": 0}, "it")
+        self.steps, self.restarts = state["steps"], state["restarts"] + 1
+        self.episodes.load(state["episodes"], state["recent"])
+        self._why_not_exact = [why]
+        self.begin_anew()
 
     def _check_shapes(self, state: Mapping[str, Any]) -> None:
         """Raise a ValueError if a state is not one of as many environments, with such observations."""

@@ -12,6 +12,7 @@ from rl_training.experiment.config import Config
 from rl_training.runtime.actors.engines import Engine, Inline
 from rl_training.runtime.actors.pool import Pool, PoolPlan
 from rl_training.runtime.actors.worker import WorkerPlan
+from rl_training.runtime.envs.lent import Lender
 from rl_training.runtime.envs.make import EnvFactory
 from rl_training.types import UserError
 
@@ -35,6 +36,8 @@ def make_pool(config: Config, factory: EnvFactory | None, policy: Policy) -> Poo
         raise UserError(
             f"num_workers={run.num_workers}: must divide num_envs={run.num_envs}, so that each has as many environments"
         )
+    if isinstance(factory, Lender):
+        raise factory.cannot("workers have environments of their own (actors, num_workers, lag)")
     order = run.order if run.order != "auto" else "arrival" if run.actors == "ray" else "fixed"
     plan = PoolPlan(
         num_workers=run.num_workers,
@@ -59,7 +62,7 @@ def _engine(config: Config, factory: EnvFactory | None, policy: Policy, plan: Po
     loop, each = config.loop, plan.num_envs // plan.num_workers
     assert isinstance(loop, CollectingLoopConfig)
     # The values that acting uses come with the weights, so workers need no schedules, nor the functions among them.
-    settings = {key: value for key, value in config.flat().items() if key not in config.scheduling}
+    settings = {key: value for key, value in config.given().items() if key not in config.scheduling}
     plans = [WorkerPlan(settings, factory, each, number) for number in range(plan.num_workers)]
     layout = strip_layout(loop.steps_at_once, each, policy.info, policy.records(policy.info))
     if config.run.actors == "inline":

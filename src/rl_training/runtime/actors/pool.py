@@ -82,6 +82,12 @@ class Pool:
         for k in self._present():
             self._call(k, "start")
 
+    def begin_anew(self) -> None:
+        raise UserError("the environments of workers cannot begin new episodes together")
+
+    def go_on_anew(self, state: Mapping[str, Any], why: str) -> None:
+        raise UserError(f"{why}: a run with workers keeps its environments; start a new run instead")
+
     def gather(self, count: int, into: R, *, randomly: bool = False) -> R:
         self._check_possible()
         if randomly:

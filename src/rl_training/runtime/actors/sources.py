@@ -44,6 +44,12 @@ class Source(Protocol):
     def start(self) -> None:
         """Begin the first episodes."""
 
+    def begin_anew(self) -> None:
+        """Begin new episodes: others may have stepped the environments."""
+
+    def go_on_anew(self, state: Mapping[str, Any], why: str) -> None:
+        """Go on from the counts of what `state_dict` returned, with new episodes, since other environments are used."""
+
     def gather(self, count: int, into: R, *, randomly: bool = False) -> R:
         """Add the next `count` steps of every environment, `[B]` each, with the policy's records, to a trajectory."""
 
@@ -75,6 +81,7 @@ class Local:
         self.num_envs = self.width = actor.collector.num_envs
         self.gather = actor.gather
         self.start = actor.collector.start
+        self.begin_anew = actor.begin_anew
         self.metrics = actor.metrics
         self.take_lost = actor.collector.take_lost
         self.close = actor.collector.close
@@ -98,10 +105,18 @@ class Local:
         return {FIRST_ACTOR: self.actor.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.actor.load_state_dict(self._own(state))
+
+    def go_on_anew(self, state: Mapping[str, Any], why: str) -> None:
+        self.collector.go_on_anew(self._own(state), why)
+
+    @staticmethod
+    def _own(state: Mapping[str, Any]) -> Mapping[str, Any]:
         if state.keys() != {FIRST_ACTOR}:
             there = ", ".join(map(repr, state)) or "none"
             raise UserError(f"the checkpoint has the environments of {there}; this run has those of {FIRST_ACTOR!r}")
-        self.actor.load_state_dict(state[FIRST_ACTOR])
+        actor: Mapping[str, Any] = state[FIRST_ACTOR]
+        return actor
 
 
 class Nothing:
@@ -113,6 +128,12 @@ class Nothing:
     why_not_exact: list[str] = []
 
     def start(self) -> None:
+        """Nothing to do: there are no episodes."""
+
+    def begin_anew(self) -> None:
+        """Nothing to do: there are no episodes."""
+
+    def go_on_anew(self, state: Mapping[str, Any], why: str) -> None:
         """Nothing to do: there are no episodes."""
 
     def gather(self, count: int, into: R, *, randomly: bool = False) -> R:

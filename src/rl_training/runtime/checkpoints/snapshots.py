@@ -10,9 +10,10 @@ from rl_training.experiment.notes import known_run_id
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, way_out
 from rl_training.runtime.checkpoints.chunk_files import load_arrays
 from rl_training.runtime.checkpoints.fitting import is_ours, loading
+from rl_training.runtime.loops.base import Latest
 from rl_training.runtime.rng import restore_streams, streams_state, untouched
 from rl_training.runtime.schedules import restore_hyperparameters, set_by_hand
-from rl_training.runtime.trees import check_like
+from rl_training.runtime.trees import check_like, refitted
 from rl_training.types import Metrics
 
 if TYPE_CHECKING:
@@ -60,30 +61,58 @@ def training_state(run: Run) -> dict[str, Any]:
     }
 
 
-def load_snapshot(run: Run, checkpoint: Checkpoint) -> None:
-    """Load everything that a checkpoint holds into a run that was just built; an error names what does not fit it."""
-    path, state = checkpoint.path, checkpoint.state
+def load_snapshot(run: Run, checkpoint: Checkpoint, changed: Mapping[str, str] | None = None) -> None:
+    """Load everything that a checkpoint holds into a run that was just built; an error names what does not fit it.
+
+    `changed` are the settings whose change lets episodes begin anew, and how each was changed, in words: with another
+    `seed` the random streams begin anew too, and with another `num_envs` what has a place for each environment.
+    """
+    path, state, changed = checkpoint.path, checkpoint.state, changed or {}
+    left = _memory_of(run) if "num_envs" in changed else set()
+    if "num_envs" in changed:
+        state = _for_other_environments(state, run, left)
     with way_out(path, "resume"):
         with loading(path, "state.json", "state"):
             check_like(state, _known_state(run), "state")
-        with loading(path, "state.json", "rng"):
-            restore_streams(run.streams, state["rng"])
+        if "seed" not in changed:
+            with loading(path, "state.json", "rng"):
+                restore_streams(run.streams, state["rng"])
         with loading(path, "envs.json", "state"), untouched():  # replays may draw from the global generators
-            run.source.load_state_dict(checkpoint.envs)
+            if changed:
+                emptied = ", so the replay buffer starts empty" if left else ""
+                run.source.go_on_anew(checkpoint.envs, ", ".join(changed.values()) + emptied)
+            else:
+                run.source.load_state_dict(checkpoint.envs)
         with loading(path, "model.safetensors", "policy"):
             run.algorithm.policy.load_policy_state(checkpoint.policy)
         with loading(path, "state.json", "algorithm"):
             run.algorithm.load_training_state(state["algorithm"])
-        with loading(path, "meta.json", "arrays"):
-            load_arrays(run.arrays(), checkpoint.arrays)  # first: the parts may derive the rest from them
-        for name, part in run.loop.parts.items():
+        if not left:
+            with loading(path, "meta.json", "arrays"):
+                load_arrays(run.arrays(), checkpoint.arrays)  # first: the parts may derive the rest from them
+        for name in state["parts"].keys() & run.loop.parts.keys() if left else run.loop.parts.keys():
+            part = run.loop.parts[name]
             with loading(path, "state.json", f"parts.{name}"):
                 part.load_state_dict(state["parts"][name])
         with loading(path, "state.json", "callbacks"):
             run.callbacks.load_state_dict(state["callbacks"])
         with loading(path, "state.json", "trainer"):
             _load_trainer(run, state["trainer"], checkpoint.meta["config"])
+    if left and isinstance(latest := run.loop.parts.get("latest"), Latest):
+        latest.memory_since = run.steps
     run.archive.known_id = known_run_id(checkpoint.meta.get("run_id"))
+
+
+def _memory_of(run: Run) -> set[str]:
+    """The parts of a loop that remember steps, environment by environment."""
+    memory = getattr(run.loop, "memory", None)
+    return {name for name, part in run.loop.parts.items() if part.arrays} | set(() if memory is None else memory.parts)
+
+
+def _for_other_environments(state: Mapping[str, Any], run: Run, left: set[str]) -> dict[str, Any]:
+    """A saved state without the parts that are left out, and with new values of what every environment has."""
+    parts = {name: part for name, part in state["parts"].items() if name not in left}
+    return {**state, "parts": parts, "algorithm": refitted(state["algorithm"], run.algorithm.training_state())}
 
 
 def _known_state(run: Run) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
-from rl_training.experiment.references import import_given, is_module_name, is_reference, resolve_maker
+from rl_training.experiment.references import import_given, is_module_name, is_nameless, is_reference, resolve_maker
 from rl_training.experiment.registry import suggest
 from rl_training.runtime.envs.atari import is_atari, register_atari
 from rl_training.runtime.envs.boards import KNOWN_GAMES, board_maker, game_kinds, is_board
@@ -52,7 +52,7 @@ def register(env_id: str | None, packages: Iterable[str]) -> None:
     for package in packages:
         if package not in sys.modules:
             import_given(package, asked_by=f"env_packages={package!r}")
-    if env_id is None or is_reference(env_id) or env_id.startswith("custom "):
+    if env_id is None or is_reference(env_id) or is_nameless(env_id):
         return
     name = bare_id(env_id)
     if name != env_id:
@@ -67,7 +67,7 @@ def look_up(env_id: str) -> Callable[..., Any] | EnvSpec:
 
     `module:name` is a function or class of the module if it has one of that name, else an id.
     """
-    if env_id.startswith("custom "):
+    if is_nameless(env_id):
         raise UserError(
             f"env_id={env_id!r}: was given as an object, which cannot be found by name; pass it again (env=)"
         )

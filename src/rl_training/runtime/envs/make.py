@@ -6,6 +6,7 @@ import inspect
 import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,10 +14,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.algorithms.base import LoopConfig
-from rl_training.experiment.references import unfitting_call
+from rl_training.experiment.references import leads_back, unfitting_call
 from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.envs.atari import AtariGames, OneAtariGame, is_atari
 from rl_training.runtime.envs.boards import (
@@ -28,10 +29,13 @@ from rl_training.runtime.envs.boards import (
     Versus,
     is_game,
 )
+from rl_training.runtime.envs.camera import Camera
 from rl_training.runtime.envs.dmc import is_dmc
 from rl_training.runtime.envs.grids import is_grid, make_grid
 from rl_training.runtime.envs.ids import bare_id, look_up, missing_extra, only_registered_here, register
 from rl_training.runtime.envs.in_turn import InTurn
+from rl_training.runtime.envs.lent import Lender, OneEnvironment
+from rl_training.runtime.envs.limits import limited, shown_limit
 from rl_training.runtime.envs.lives import FrameStack
 from rl_training.runtime.envs.processes import OwnProcesses
 from rl_training.runtime.envs.spaces import PackedObservation, describe_spaces, mask_size
@@ -83,8 +87,6 @@ def reset_each(envs: VectorEnv[Any, Any, Any], seeds: Sequence[int], mask: Array
 # A native vector environment has a fixed cost per step: with fewer environments than this, plain ones are faster.
 _ENOUGH_FOR_NATIVE = 8
 
-# Where an environment that counts its own steps usually says how many an episode has.
-_OWN_LIMITS = ("max_episode_steps", "_max_episode_steps", "max_steps", "time_limit")
 # The bytes of a process of its own, and of one of Gymnasium's smallest environments with its wrappers.
 _LEAST_PROCESS, _LEAST_ENVIRONMENT = 4 << 20, 4 << 10
 
@@ -119,6 +121,8 @@ class EnvMaker:
         found = look_up(env_id) if factory is None else factory
         self.spec = found if isinstance(found, gym.envs.registration.EnvSpec) else None
         self.factory = factory = None if isinstance(found, gym.envs.registration.EnvSpec) else found
+        self.lender: Lender | None = factory if isinstance(factory, Lender) else None
+        self._camera: Camera | None = None
         # A factory that takes num_envs makes a vector environment, with any autoreset mode.
         self.makes_vectors = factory is not None and "num_envs" in _parameters(factory)
         self._check_arguments()
@@ -138,7 +142,12 @@ class EnvMaker:
         return self.time_limit is None and self._shown_limit is None
 
     def warnings(self) -> list[str]:
-        """One sentence if another program would not find the environment by its id."""
+        """One sentence if another program would not find the environment by its name."""
+        if self.factory is not None and not leads_back(self.env_id):
+            return [
+                f"env_id={self.env_id!r}: is known to this program alone; only those can resume the run who pass the "
+                "environment again (env=, env_factory=); put its function into a module, and its name is enough"
+            ]
         if self.spec is None or self.env_packages or not only_registered_here(self.env_id, self.spec):
             return []
         return [
@@ -160,7 +169,9 @@ class EnvMaker:
         """One environment, with the wrappers that the config asks for; `seat` makes it from a game for two players."""
         rebuilt = self.spec is not None and REBUILT_PER_EPISODE.match(self.spec.name)
         env = RebuiltPerEpisode(self._base) if rebuilt else self._base(seat)
-        self._shown_limit = _shown_limit(env)
+        self._shown_limit = shown_limit(env)
+        if self._camera is not None:
+            env = self._camera.on(env)
         space = env.observation_space
         if isinstance(space, gym.spaces.Discrete):
             self._obs_choices = (int(space.start), int(space.n))
@@ -190,7 +201,7 @@ class EnvMaker:
             return make_grid(self.name, self.env_kwargs, limit)
         else:
             return gym.make(self.name, max_episode_steps=limit, **self.env_kwargs)
-        return env if limit is None else _limited(env, limit)
+        return env if limit is None else limited(env, limit)
 
     def game(self) -> Game:
         """One game for two players, without an environment around it."""
@@ -212,6 +223,31 @@ class EnvMaker:
     def vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         """The environments for training."""
         return self._friendly(lambda: self._vector(num_envs))
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether evaluations play one episode after the other: there is one environment, or somebody looks at it."""
+        shown = self._camera is not None or self.env_kwargs.get("render_mode") == "human"
+        return shown or isinstance(self.lender, OneEnvironment)
+
+    def seen_by(self, camera: Camera) -> EnvMaker:
+        """The same for environments that are looked at."""
+        if self.makes_vectors:
+            raise UserError(f"render={camera.mode!r}: {self.env_id} is a vector environment; give env= to look at one")
+        maker = copy(self)
+        maker._camera = camera
+        if self.factory is None or "render_mode" in _parameters(self.factory):
+            maker.env_kwargs = self.env_kwargs | {"render_mode": camera.mode}
+        return maker
+
+    def for_user(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
+        """New environments as users know them, which reset themselves; or the one that was given."""
+        if self.lender is not None:
+            return self.lender.for_user()
+        if self.makes_vectors:
+            return self._friendly(lambda: self._made_vector(num_envs))
+        one = self.single if self.loop.frame_stack > 1 else self._base
+        return self._friendly(lambda: SyncVectorEnv([lambda: one() for _ in range(num_envs)]))
 
     def least_bytes(self, num_envs: int) -> int:
         """The RAM that so many environments for training take at least, beside their observations."""
@@ -253,12 +289,14 @@ class EnvMaker:
     def _in_turn(self, num_envs: int, seat: Callable[[Game], BoardEnv]) -> VectorEnv[Any, Any, Any]:
         if self.makes_vectors:
             return self._made_vector(1)
-        return self._games(num_envs) if is_atari(self.name) else self._sync(num_envs, seat)
+        return self._games(num_envs) if is_atari(self.name) and self._camera is None else self._sync(num_envs, seat)
 
     def _vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         if self.makes_vectors:
             return self._made_vector(num_envs)
         mode = self.vectorization
+        if self.lender is not None and (num_envs > 1 or mode == "async"):
+            raise self.lender.cannot(f"num_envs={num_envs}" if num_envs > 1 else f"vectorization={mode!r}")
         if is_atari(self.name) and mode != "async":
             return self._games(num_envs)
         native = self._native()
@@ -297,6 +335,8 @@ class EnvMaker:
 
     def _sync(self, num_envs: int, seat: Callable[[Game], BoardEnv] = SelfPlay) -> VectorEnv[Any, Any, Any]:
         envs = InTurn(partial(self.single, seat), num_envs)
+        if self.lender is not None:
+            return envs
         self._made = [made for made in self._made if made() is not None]
         for env in envs.envs:
             inner = _innermost(env)
@@ -325,32 +365,6 @@ def _innermost(env: gym.Env[Any, Any]) -> Any:
     """The environment that a function made."""
     inner = env.unwrapped
     return inner.game.env if isinstance(inner, BoardEnv) else inner
-
-
-def _limited(env: gym.Env[Any, Any], steps: int) -> gym.Env[Any, Any]:
-    """The environment with this time limit, which replaces its own if it has one."""
-    limit = find_time_limit(env)
-    if limit is None:
-        return gym.wrappers.TimeLimit(env, steps)
-    limit._max_episode_steps = steps
-    return env
-
-
-def find_time_limit(env: gym.Env[Any, Any]) -> Any:
-    """The wrapper that ends episodes after some steps, if there is one."""
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, gym.wrappers.TimeLimit):
-            return env
-        env = env.env
-    return None
-
-
-def _shown_limit(env: gym.Env[Any, Any]) -> Any:
-    """What an environment shows of a time limit: that of a wrapper, or of its own."""
-    wrapper = find_time_limit(env)
-    if wrapper is not None:
-        return wrapper._max_episode_steps
-    return next((limit for name in _OWN_LIMITS if (limit := getattr(env.unwrapped, name, None)) is not None), None)
 
 
 def _parameters(factory: EnvFactory) -> Mapping[str, Any]:

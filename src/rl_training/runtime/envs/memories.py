@@ -21,6 +21,8 @@ import torch
 from gymnasium import wrappers
 from gymnasium.vector import VectorWrapper
 
+from rl_training.runtime.envs.lent import Lent, LentVector
+
 Memory = dict[str, int]
 
 # Attributes with larger arrays or more parts are not looked at.
@@ -30,6 +32,8 @@ _DEEPEST = 20
 _MOST_NAMES = 3
 # They only watch, so that nothing which they keep can change an episode.
 _WATCHERS = (
+    Lent,
+    LentVector,
     wrappers.HumanRendering,
     wrappers.PassiveEnvChecker,
     wrappers.RecordEpisodeStatistics,

@@ -12,7 +12,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rl_training.runtime.envs.fingerprints import Fingerprints
 from rl_training.runtime.envs.journal import Journal, Restored, StateKeeper, all_lost, other_parts, unequal_rows
-from rl_training.runtime.envs.make import NATIVE, find_time_limit, reset_each
+from rl_training.runtime.envs.limits import find_time_limit
+from rl_training.runtime.envs.make import NATIVE, reset_each
 from rl_training.runtime.rng import global_position
 from rl_training.runtime.trees import equal, to_arrays, to_tensors
 from rl_training.types import Array, UserError
@@ -47,6 +48,7 @@ class OwnVectorState:
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         self._envs: Any = envs
         self._all = np.ones(envs.num_envs, np.bool_)
+        self._one_by_one = envs.metadata["autoreset_mode"] == AutoresetMode.DISABLED
         self._seeds = np.zeros(envs.num_envs, np.int64)
         self._prints = Fingerprints(envs.num_envs)
         self._anchors: list[_Anchor] = []  # one or two: the first is where a replay starts
@@ -55,6 +57,8 @@ class OwnVectorState:
 
     def begin(self, mask: Array, seeds: Array, obs: Any) -> None:
         self._seeds = np.where(mask, seeds, self._seeds)
+        if not self._one_by_one:  # all begin together, which a replay from an earlier state would not repeat
+            self._anchors = []
         if self._anchors:
             self._resets.append(_Reset(len(self._actions), mask.copy(), self._seeds))
             self._prints.look(mask, obs)
@@ -140,8 +144,7 @@ class OwnVectorState:
     def _replay(self, envs: VectorEnv[Any, Any, Any], again: Fingerprints) -> Any:
         """Go on from the first anchor; returns the latest observations, or None if nothing has happened since."""
         anchor, turn, obs = self._anchors[0], self._anchors[-1].time, None
-        one_by_one = envs.metadata["autoreset_mode"] == AutoresetMode.DISABLED
-        if one_by_one:
+        if self._one_by_one:
             reset_each(envs, anchor.seeds.tolist())
         else:
             envs.reset(seed=int(anchor.seeds[0]))
@@ -156,7 +159,7 @@ class OwnVectorState:
             if time == turn > 0:
                 again.turn()
             due = resets.get(time, _Reset(time, ~self._all, anchor.seeds))
-            if one_by_one and (due.mask | over).any():  # what ends too early only has to be kept running
+            if self._one_by_one and (due.mask | over).any():  # what ends too early only has to be kept running
                 obs = reset_each(envs, due.seeds.tolist(), due.mask | over)
                 again.look(due.mask, obs)
         return obs

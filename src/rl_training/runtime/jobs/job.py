@@ -93,7 +93,11 @@ class _Carried(NamedTuple):
 
 def packed(job: Job) -> bytes:
     """A job as bytes; raises if something of it cannot leave this process. The script's own functions can."""
-    for key, value in (*(("callbacks", callback) for callback in job.callbacks), ("env_factory", job.env_factory)):
+    config = None
+    if job.config is not None:
+        config = job.config if isinstance(job.config, Config) else load_config(job.config, trust=job.trust)
+    objects = () if config is None else config.objects.items()
+    for key, value in (*(("callbacks", each) for each in job.callbacks), ("env_factory", job.env_factory), *objects):
         try:
             _bytes_of(value)
         except Exception as error:  # whatever the object's own methods raise
@@ -104,8 +108,7 @@ def packed(job: Job) -> bytes:
                 "run after the other"
             ) from None
     places = []
-    if job.config is not None:
-        config = job.config if isinstance(job.config, Config) else load_config(job.config, trust=job.trust)
+    if config is not None:
         places = list(_places(config, job.env_factory))
         job = replace(job, config=config.given())
     return _bytes_of(_Carried(job, places))

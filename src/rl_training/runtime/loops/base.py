@@ -52,15 +52,22 @@ def known_time_limit(config: Config) -> int | None:
 
 
 class Latest:
-    """Keeps the metrics of the latest updates, for steps without updates."""
+    """Keeps the metrics of the latest updates, for steps without updates.
+
+    `memory_since` is the step since when the memory has been filled: not 0 if it could not be taken over.
+    """
 
     arrays: Mapping[str, ChunkedArray] = {}
 
     def __init__(self) -> None:
         self.metrics: Metrics = {}
+        self.memory_since = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"metrics": self.metrics}
+        return {"metrics": self.metrics} | ({"memory_since": self.memory_since} if self.memory_since else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.metrics = dict(state["metrics"])
+        self.memory_since = state.get("memory_since", 0)
+        if type(self.memory_since) is not int or self.memory_since < 0:
+            raise ValueError(f"memory_since is {self.memory_since!r:.60}")

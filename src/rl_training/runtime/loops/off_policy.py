@@ -83,7 +83,7 @@ class OffPolicyLoop:
 
     def _due(self, steps: int) -> int:
         """The total number of updates that are due after this many steps."""
-        return int(max(0, steps - self._starts) * self.config.updates_per_step)
+        return int(max(0, steps - self.latest.memory_since - self._starts) * self.config.updates_per_step)
 
 
 def make_memory(algorithm: ReplayAlgorithm, source: Source, config: OffPolicyLoopConfig) -> ReplayMemory:

@@ -1,0 +1,59 @@
+"""Which settings of a run may change when it is continued."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rl_training.experiment.config import Config
+from rl_training.experiment.fields import settings_of, why_without
+from rl_training.experiment.references import leads_back
+from rl_training.runtime.envs.ids import is_same_id
+from rl_training.types import UserError
+
+# A resumed run keeps these settings; its length, its rates and what it writes may change.
+_FIXED = ("algo", "env_id", "env_kwargs", "vectorization", "num_envs", "num_workers", "seed")
+# Whoever loads an agent may change these. Its training then goes on with new episodes.
+ANEW = ("env_kwargs", "num_envs", "seed")
+# These files may have moved; whether their contents are the same is checked when they are read.
+_MOVABLE = ("dataset", "start_from")
+
+
+def lifting(stop_reason: str | None) -> set[str]:
+    """The settings whose change lets a run continue that was stopped for this reason."""
+    stopped_early = stop_reason is not None and stop_reason.startswith("early_stopping")
+    return {"early_stopping"} if stopped_early else {"early_stopping", "total_timesteps"}
+
+
+def changes(saved: dict[str, Any], config: Config, anew: Sequence[str] = ()) -> dict[str, tuple[Any, Any]]:
+    """The settings that differ from those of a saved run, and both values; raises if one of them cannot change.
+
+    Those of `anew` may, at the price of new episodes.
+    """
+    now = config.flat()
+    settings = settings_of(config.spec)
+    found = {}
+    for key in sorted(key for key in saved.keys() | now.keys() if why_without(key, config.spec) is None):
+        old, new = saved.get(key), now.get(key)
+        if old == new:
+            continue
+        setting = settings.get(key)
+        unnamed = key in ("env_id", "model") and not leads_back(str(old))
+        if unnamed or (key == "env_id" and is_same_id(str(new), old)):
+            found[key] = (old, new)  # the same by another name, as far as one can know
+            continue
+        fixed = (key in _FIXED and key not in anew) or (
+            setting is not None
+            and (setting.part in ("loop", "model") or setting.static or setting.kind.startswith("bool"))
+            and setting.part != "run"
+            and key not in _MOVABLE
+        )
+        if fixed:
+            raise cannot_change(key, old, new)
+        found[key] = (old, new)
+    return found
+
+
+def cannot_change(key: str, old: Any, new: Any) -> UserError:
+    """The complaint about a setting that is to change and stays."""
+    return UserError(f"{key}={new!r}: a resumed run keeps its {key} ({old!r}); start a new run instead")
