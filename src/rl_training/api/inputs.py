@@ -19,10 +19,12 @@ def policy_rows(obs: Any, masks: Any, info: SpaceInfo) -> tuple[Array, bool]:
         raise UserError("obs: is what reset returns, an observation and its info; pass the first of the two")
     arrays = {part.name: _array(value, part) for part, value in zip(parts, _entries(obs, parts), strict=True)}
     extra = {arrays[part.name].ndim - len(part.shape) for part in parts}
-    for part in parts:
+    ends = [arrays[part.name].shape[-len(part.shape) :] if part.shape else () for part in parts]
+    unfit = [part for part, end in zip(parts, ends, strict=True) if end != part.shape]
+    if unfit or extra not in ({0}, {1}):
+        part = unfit[0] if unfit else parts[0]
         shape = arrays[part.name].shape
-        if shape[len(shape) - len(part.shape) :] != part.shape or extra not in ({0}, {1}):
-            raise UserError(f"{_key(part)}: has shape {shape}; must be {part.shape}, or a batch")
+        raise UserError(f"{_key(part)}: has shape {shape}; must be {part.shape}, or a batch")
     single = extra == {0}
     batch = {name: array[None] if single else array for name, array in arrays.items()}
     count = len(next(iter(batch.values())))

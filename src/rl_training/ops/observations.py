@@ -54,12 +54,10 @@ def _spelled(value: Any, coding: Text) -> Array:
     for row, text in zip(rows, texts.flat, strict=True):
         symbols = text.split() if coding.words else text
         if len(symbols) > coding.length:
-            raise ValueError(
-                f"is {text!r:.60}, of {len(symbols)} {_symbols(coding)}; at most {coding.length} are known"
-            )
+            raise ValueError(f"has {len(symbols)} {_symbols(coding)}; at most {coding.length} are known")
         for index, symbol in enumerate(symbols):
             if symbol not in places:
-                raise ValueError(f"is {text!r:.60}, in which {symbol!r} is none of its {_symbols(coding)}")
+                raise ValueError(f"has {symbol!r}, which is none of its {_symbols(coding)}")
             row[index, places[symbol]] = 1.0
     return rows.reshape(*texts.shape, -1)
 

@@ -6,8 +6,10 @@ rewards or a count of episodes.
 
 from __future__ import annotations
 
+import os
 import random
 import sys
+import tempfile
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +38,8 @@ _WATCHERS = (
     wrappers.RecordVideo,
     wrappers.RenderCollection,
 )
+# The names of temporary files are made up anew in every process, and say nothing of an episode.
+_TEMPORARY = os.path.join(tempfile.gettempdir(), "")
 _DESCRIPTIONS = ("env", "metadata", "_metadata", "spec", "_cached_spec", "render_mode")
 
 
@@ -99,6 +103,8 @@ class _Adder:
         self._parts_left -= 1
         if not self._parts_left:
             raise _TooLarge
+        if isinstance(value, str) and value.startswith(_TEMPORARY):
+            value = _TEMPORARY
         if value is None or isinstance(value, (bool, int, float, complex, str)):
             return zlib.crc32(f"{type(value).__name__} {value!r}".encode(errors="surrogatepass"), total)
         if isinstance(value, (bytes, bytearray)):

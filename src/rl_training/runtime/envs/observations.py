@@ -144,8 +144,10 @@ class CodedObservation(gym.ObservationWrapper[Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any], leaf: Leaf) -> None:
         super().__init__(env)
         self._leaf = leaf
-        low, high = (0, 255) if leaf.part.kind == "image" else (0, 1)
-        self.observation_space = gym.spaces.Box(low, high, leaf.part.shape, np.dtype(leaf.part.dtype).type)
+        highest = 255 if leaf.part.kind == "image" else 1
+        # One-hot numbers are whole, as those of Gymnasium's own wrapper.
+        dtype: Any = np.int64 if isinstance(leaf.part.coding, Choices) else np.float32
+        self.observation_space = gym.spaces.Box(0, highest, leaf.part.shape, dtype)
 
     def observation(self, observation: Any) -> Array:
-        return self._leaf.array(observation)
+        return self._leaf.array(observation).astype(self.observation_space.dtype, copy=False)

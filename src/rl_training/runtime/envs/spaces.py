@@ -102,6 +102,14 @@ class PackedObservation(gym.Wrapper[Any, Any, Any, Any]):
         return mask
 
 
+def _bounded(action: gym.spaces.Box) -> str:
+    """A space with the bounds that there are, and others two apart."""
+    low, high = float(action.low.min()), float(action.high.max())
+    low = low if np.isfinite(low) else high - 2.0 if np.isfinite(high) else -1.0
+    high = high if np.isfinite(high) else low + 2.0
+    return f"gymnasium.spaces.Box({low:g}, {high:g}, {action.shape})"
+
+
 def describe_spaces(
     observation: gym.Space[Any],
     action: gym.Space[Any],
@@ -142,14 +150,10 @@ def describe_spaces(
             "MultiBinary)"
         )
     if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
-        low, high = (
-            f"{bound:g}" if np.isfinite(bound) else sign + "1"
-            for bound, sign in ((action.low.min(), "-"), (action.high.max(), ""))
-        )
         raise UserError(
             f"env_id={env_id!r}: actions are unbounded ({action}); policies act in [-1, 1], which is scaled to the "
-            "environment's bounds. Give it bounds in a function of yours: gymnasium.wrappers.TransformAction(env, "
-            f"lambda action: action, gymnasium.spaces.Box({low}, {high}, {action.shape}))"
+            "environment's bounds. Give it the bounds between which good actions lie, in a function of yours, such as "
+            f"gymnasium.wrappers.TransformAction(env, lambda action: action, {_bounded(action)})"
         )
     low, high = action.low.reshape(-1).tolist(), action.high.reshape(-1).tolist()
     return SpaceInfo(
