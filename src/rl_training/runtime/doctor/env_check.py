@@ -31,6 +31,7 @@ from rl_training.types import SpaceInfo, UserError
 # The length of episodes in checks that need many episode ends.
 _SHORT_EPISODE = 40
 _FEW_STEPS = 200
+_RESUMED_STEPS = 60
 _LARGE_REWARD = 100.0
 _SLOW = 200.0
 
@@ -81,7 +82,7 @@ def check_environment(
             ("determinism", lambda: check_copies(maker, info, min(steps, _FEW_STEPS))),
             ("reset", lambda: check_reset(maker, info)),
             ("autoreset", lambda: check_autoreset(short, info, min(steps, _FEW_STEPS))),
-            ("resume", lambda: check_resume(short, info)),
+            ("resume", lambda: check_resume(short, info, min(steps, _RESUMED_STEPS))),
         ):
             yield _guarded(subject, check)
 

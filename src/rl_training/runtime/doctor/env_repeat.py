@@ -275,7 +275,7 @@ def _check_own_vector(envs: VectorEnv[Any, Any, Any], info: SpaceInfo, steps: in
     return "ok", f"{mode.name} was kept over {ends:,} ends of episodes"
 
 
-def check_resume(maker: EnvMaker, info: SpaceInfo, steps: int = 60) -> Verdict:
+def check_resume(maker: EnvMaker, info: SpaceInfo, steps: int) -> Verdict:
     """Compare environments that were saved and restored with those that continued."""
     envs = maker.vector(_NUM_ENVS)
     keeper = keep_state_of(envs)
