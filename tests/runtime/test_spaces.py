@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from rl_training.ops.images import ImageLayout
 from rl_training.ops.observations import Unpacker, coded
 from rl_training.runtime.doctor.env_check import check_environment
 from rl_training.runtime.envs.make import EnvMaker
+from rl_training.runtime.envs.memories import memory_of, not_restored
 from rl_training.runtime.train import build
 from rl_training.types import Array, Choices, ObsPart, Pixels, SpaceInfo, Text, UserError
 from run_helpers import cut_and_resume, run_differences, tiny
@@ -439,3 +441,26 @@ def test_the_image_network_of_planning_shrinks_what_is_large_only() -> None:
     run.close()
     assert isinstance(network, ConvMuZero)
     assert (info.obs_shape, network.latent_shape) == ((5, 4), (4, 3, 4))
+
+
+# Resume
+
+
+def test_translators_are_no_memories_and_those_of_old_checkpoints_are_not_missed() -> None:
+    maker = EnvMaker(RunConfig(env_id="test_spaces:Shown", env_kwargs={"shows": "mixed"}), LoopConfig())
+    now = memory_of(maker.single())
+    assert {name.partition(".")[0] for name in now} >= {"Shown"}
+    assert not any(name.startswith("PackedObservation") for name in now)
+    assert not_restored([now | {"PackedObservation.parts": 1, "FlattenObservation._action_space": 2}], [now]) == {}
+    assert not_restored([now | {"Other.count": 1}], [now]).keys() == {0}
+
+
+def test_the_name_of_a_temporary_file_is_no_memory() -> None:
+    def memories(**attributes: Any) -> dict[str, int]:
+        env = Shown("discrete")
+        vars(env).update(attributes)
+        return memory_of(env)
+
+    folder = tempfile.gettempdir()
+    assert memories(file=f"{folder}/tmp1a.xml") == memories(file=f"{folder}/tmp2b.xml")
+    assert memories(file="tmp1a.xml") != memories(file="tmp2b.xml")
