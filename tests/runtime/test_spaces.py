@@ -1,119 +1,34 @@
-"""Spaces of every kind: observations as named parts of numbers, images of any size, actions and who takes them."""
+"""Observations of every kind of space: named parts of numbers, what is said of wrong ones, resume, `predict`."""
 
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from torch import nn
 
 from rl_training import PPO, train
 from rl_training.algorithms.base import LoopConfig
 from rl_training.data.datasets.arrays import fit_dataset
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.data.replay_files import read_info
-from rl_training.experiment.config import Config, load_config
-from rl_training.experiment.registry import REGISTRY, capable
+from rl_training.experiment.registry import REGISTRY
 from rl_training.experiment.settings import RunConfig
-from rl_training.models.encoders import IMAGE_ENCODERS, ImageEncoder, NatureCNN, halvings
+from rl_training.models.encoders import NatureCNN
 from rl_training.models.muzero import ConvMuZero
-from rl_training.ops.images import ImageLayout
 from rl_training.ops.observations import Unpacker, coded
 from rl_training.runtime.doctor.env_check import check_environment
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.envs.memories import memory_of, not_restored
 from rl_training.runtime.train import build
-from rl_training.types import Array, Choices, ObsPart, Pixels, SpaceInfo, Text, UserError
-from run_helpers import cut_and_resume, run_differences, tiny
-
-MIXED = spaces.Dict(
-    {
-        "goal": spaces.Tuple((spaces.MultiBinary(2), spaces.Text(3, charset="xyz"))),
-        "view": spaces.Box(0, 255, (7, 7, 3), np.uint8),
-        "where": spaces.Dict({"cell": spaces.MultiDiscrete([3, 2], start=[1, 0]), "room": spaces.Discrete(4, start=9)}),
-    }
-)
-OBSERVATIONS: dict[str, spaces.Space[Any]] = {
-    "discrete": spaces.Discrete(3, start=5),
-    "multi_discrete": spaces.MultiDiscrete([[2, 3], [4, 5]]),
-    "multi_binary": spaces.MultiBinary((2, 3)),
-    "text": spaces.Text(4, charset="ab"),
-    "tuple": spaces.Tuple((spaces.Discrete(2), spaces.Dict({"speed": spaces.Box(-1.0, 1.0, (2,))}))),
-    "mixed": MIXED,
-    "small": spaces.Box(0, 255, (5, 4), np.uint8),
-    "float": spaces.Box(0.0, 1.0, (3, 9, 8)),
-    "graph": spaces.Graph(spaces.Box(0, 1, (2,)), None),
-    "unbounded_text": spaces.Text(1_000),
-    "pair": spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)}), "a.b": spaces.Discrete(2)}),
-}
-ACTIONS: dict[str, spaces.Space[Any]] = {
-    "discrete": spaces.Discrete(3, start=2),
-    "continuous": spaces.Box(-2.0, 2.0, (2,)),
-    "multi_discrete": spaces.MultiDiscrete([2, 3]),
-    "unbounded": spaces.Box(-np.inf, np.inf, (2,)),
-    "from_zero": spaces.Box(0.0, np.inf, (2,)),
-}
-TRAINED = ("multi_discrete", "multi_binary", "text", "tuple", "mixed", "small", "float")
-
-
-class Shown(gym.Env[Any, Any]):
-    """Shows random observations of a space, for six steps; the reward is the sum of all flags of an action."""
-
-    def __init__(self, shows: str = "mixed", takes: str = "discrete") -> None:
-        self.observation_space, self.action_space = OBSERVATIONS[shows], ACTIONS[takes]
-        self.steps = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.steps = 0
-        return self.look(), {}
-
-    def look(self) -> Any:
-        self.observation_space.seed(int(self.np_random.integers(2**31)))
-        return self.observation_space.sample()
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action)
-        self.steps += 1
-        return self.look(), float(np.sum(action)), False, self.steps == 6, {}
-
-
-def bounded() -> gym.Env[Any, Any]:
-    """What the message about unbounded actions says."""
-    env = Shown("discrete", "unbounded")
-    return gym.wrappers.TransformAction(env, lambda action: action, spaces.Box(-1, 1, (2,)))
-
-
-def config(shows: str = "mixed", takes: str = "discrete", **changes: Any) -> dict[str, Any]:
-    return tiny(env_id="test_spaces:Shown", env_kwargs={"shows": shows, "takes": takes}, time_limit=6, **changes)
-
-
-def loaded(shows: str = "mixed", takes: str = "discrete", **changes: Any) -> Config:
-    return load_config(config(shows, takes, **changes))
-
-
-def made(shows: str, **loop: Any) -> tuple[SpaceInfo, Array]:
-    """The spaces of an environment, and its first observations with seeds 0 and 1."""
-    maker = EnvMaker(RunConfig(env_id="test_spaces:Shown", env_kwargs={"shows": shows}), LoopConfig(**loop))
-    envs = maker.vector(2)
-    rows = np.array(envs.reset(seed=[0, 1])[0])
-    info = maker.describe(envs)
-    envs.close()
-    return info, rows.astype(info.obs_dtype)
-
-
-def own(shows: str, seed: int) -> Any:
-    """The first observation, as the environment shows it."""
-    return Shown(shows).reset(seed=seed)[0]
-
+from rl_training.types import Choices, ObsPart, Pixels, Text, UserError
+from run_helpers import cut_and_resume, run_differences
+from space_worlds import OBSERVATIONS, TRAINED, Shown, config, loaded, made, own
 
 # Observations
 
@@ -200,7 +115,7 @@ def test_who_has_an_image_network_takes_small_images_and_those_of_floats(shows: 
 
 @pytest.mark.parametrize("shows", ["discrete", *TRAINED])
 def test_predict_takes_what_the_environment_shows(shows: str) -> None:
-    agent = PPO("test_spaces:Shown", env_kwargs={"shows": shows}, time_limit=6, n_steps=8, seed=3, hidden_sizes=[8])
+    agent = PPO("space_worlds:Shown", env_kwargs={"shows": shows}, time_limit=6, n_steps=8, seed=3, hidden_sizes=[8])
     _, rows = made(shows)
     policy = agent._run.algorithm.policy  # the rows as training sees them
     expected = policy.act(rows, policy.initial_carry(2), explore=False, rng=np.random.default_rng(0)).action + 2
@@ -219,7 +134,7 @@ def batched(rows: list[Any], space: spaces.Space[Any]) -> Any:
 
 
 def test_predict_says_what_is_wrong_with_an_entry() -> None:
-    agent = PPO("test_spaces:Shown", time_limit=6, n_steps=8, hidden_sizes=[8])
+    agent = PPO("space_worlds:Shown", time_limit=6, n_steps=8, hidden_sizes=[8])
     obs = own("mixed", 0)
     for changes, said in (
         ({"where": {"cell": [1, 1]}}, "must have 'goal.0', 'goal.1', 'where.cell', 'where.room', 'view'"),
@@ -230,6 +145,8 @@ def test_predict_says_what_is_wrong_with_an_entry() -> None:
     ):
         with pytest.raises(UserError, match=said):
             agent.predict(obs | changes)
+    with pytest.raises(UserError, match=r"obs: is a ndarray; must have 'goal.0', 'goal.1'"):
+        agent.predict(np.zeros(4))
 
 
 class Wrong(Shown):
@@ -277,7 +194,7 @@ def test_what_cannot_be_numbers_is_refused_with_what_to_write(shows: str, said: 
 
 @pytest.mark.parametrize("shows", ["mixed", "text", "tuple", "float", "discrete"])
 def test_doctor_finds_nothing_wrong_with_such_spaces(shows: str) -> None:
-    found = list(check_environment("test_spaces:Shown", {"shows": shows}, steps=60))
+    found = list(check_environment("space_worlds:Shown", {"shows": shows}, steps=60))
     assert [finding.words for finding in found if finding.level == "PROBLEM"] == []
     assert {finding.subject: finding.words for finding in found}["resume"].startswith("is exact")
 
@@ -327,42 +244,6 @@ def test_a_dataset_of_a_discrete_environment_may_have_its_own_observations() -> 
 # Images
 
 
-@pytest.mark.parametrize(
-    ("shape", "height", "width", "channels"),
-    [
-        ((3, 84, 84), 84, 84, 3),
-        ((84, 84, 3), 84, 84, 3),
-        ((210, 160, 3), 210, 160, 3),
-        ((3, 210, 160), 210, 160, 3),
-        ((8, 8, 17), 8, 8, 17),  # more channels than pixels each way
-        ((17, 8, 8), 8, 8, 17),
-        ((4, 84, 84, 3), 84, 84, 12),
-        ((28, 28), 28, 28, 1),
-        ((7, 7, 7), 7, 7, 7),
-    ],
-)
-def test_channels_are_found_first_or_last(shape: tuple[int, ...], height: int, width: int, channels: int) -> None:
-    image = ImageLayout(shape)
-    assert (image.height, image.width, image.channels) == (height, width, channels)
-    pixels = torch.arange(2 * int(np.prod(shape))).reshape(2, *shape)
-    assert torch.equal(image.images(image.planes(pixels)), pixels)
-
-
-@pytest.mark.parametrize("encoder", IMAGE_ENCODERS.values(), ids=IMAGE_ENCODERS)
-@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (7, 7, 3), (35, 36), (3, 20, 200), (16, 16, 20)])
-def test_every_size_has_a_network(encoder: type[ImageEncoder], shape: tuple[int, ...]) -> None:
-    network = encoder(shape, orthogonal=True)
-    out = network(torch.randint(0, 256, (2, *shape), dtype=torch.uint8))
-    assert out.shape == (2, network.features)
-
-
-def test_larger_images_have_the_network_of_the_paper() -> None:
-    layers = NatureCNN((36, 36), orthogonal=False).layers
-    assert [layer.kernel_size for layer in layers if isinstance(layer, nn.Conv2d)] == [(8, 8), (4, 4), (3, 3)]
-    assert halvings(84, 36, 4) == ([(2, 2)] * 4, (6, 3))
-    assert halvings(7, 3, 4) == ([(2, 1), (1, 1), (1, 1), (1, 1)], (4, 3))
-
-
 def test_images_of_floats_are_seen_as_those_of_bytes() -> None:
     info, rows = made("float")
     assert (info.obs_kind, info.obs_dtype, info.coding) == ("image", "float32", Pixels(1.0))
@@ -393,47 +274,6 @@ def test_other_numbers_are_no_images(space: spaces.Box, monkeypatch: pytest.Monk
     assert (info.obs_kind, info.coding) == ("vector", None)
 
 
-# Actions
-
-
-@pytest.mark.parametrize("algo", REGISTRY)
-def test_a_refusal_of_actions_names_an_algorithm_that_can(algo: str) -> None:
-    able = REGISTRY[algo].capabilities
-    for kind in ("discrete", "multi_discrete", "multi_binary", "continuous"):
-        others = [
-            name
-            for name in capable("vector", kind)
-            if REGISTRY[name].capabilities.offline == able.offline and REGISTRY[name].family != "imitation"
-        ]
-        assert kind in able.actions or others
-
-
-def test_several_choices_are_refused_by_dqn_with_who_can() -> None:
-    with pytest.raises(UserError, match=r"multi_discrete actions .*discrete ones; ppo, a2c, .*or dreamer can"):
-        build(loaded(takes="multi_discrete", algo="dqn"))
-
-
-@pytest.mark.parametrize(
-    ("takes", "bounds"),
-    [("unbounded", "gymnasium.spaces.Box(-1, 1, (2,))"), ("from_zero", "gymnasium.spaces.Box(0, 2, (2,))")],
-)
-def test_the_advice_on_unbounded_actions_works(takes: str, bounds: str) -> None:
-    with pytest.raises(UserError, match="actions are unbounded") as refused:
-        build(loaded("discrete", takes))
-    advice = re.search(r"gymnasium\.wrappers\.TransformAction\(.*\)\)$", str(refused.value))
-    assert advice is not None
-    assert bounds in advice[0]
-    followed = eval(advice[0], {"gymnasium": gym, "env": Shown("discrete", takes)})
-    assert np.isfinite(followed.action_space.low).all()
-    assert np.isfinite(followed.action_space.high).all()
-
-
-@pytest.mark.parametrize("algo", ["ppo", "sac"])
-def test_an_environment_with_bounds_as_advised_trains(algo: str, tmp_path: Path) -> None:
-    result = train(tiny(algo=algo, env_id="test_spaces:bounded", time_limit=6, total_timesteps=72), run_dir=tmp_path)
-    assert result["step"] == 72
-
-
 def test_the_image_network_of_planning_shrinks_what_is_large_only() -> None:
     info, _ = made("small")
     run = build(loaded("small", algo="muzero", channels=4))
@@ -447,7 +287,7 @@ def test_the_image_network_of_planning_shrinks_what_is_large_only() -> None:
 
 
 def test_translators_are_no_memories_and_those_of_old_checkpoints_are_not_missed() -> None:
-    maker = EnvMaker(RunConfig(env_id="test_spaces:Shown", env_kwargs={"shows": "mixed"}), LoopConfig())
+    maker = EnvMaker(RunConfig(env_id="space_worlds:Shown", env_kwargs={"shows": "mixed"}), LoopConfig())
     now = memory_of(maker.single())
     assert {name.partition(".")[0] for name in now} >= {"Shown"}
     assert not any(name.startswith("PackedObservation") for name in now)

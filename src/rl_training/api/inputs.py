@@ -86,8 +86,8 @@ def _entries(obs: Any, parts: Sequence[ObsPart]) -> Iterator[Any]:
         for part in parts:
             yield found(obs, part.name)
     except KeyError:
-        names = ", ".join(repr(part.name) for part in parts)
-        raise UserError(f"obs: has {', '.join(map(repr, keys or ['']))}; must have {names}") from None
+        given = f"has {', '.join(map(repr, keys))}" if keys else f"is a {type(obs).__name__}"
+        raise UserError(f"obs: {given}; must have {', '.join(repr(part.name) for part in parts)}") from None
 
 
 def _array(value: Any, part: ObsPart) -> Array:
