@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -16,41 +16,49 @@ from rl_training.types import Array, Choices, Coding, ObsPart, Pixels, Text, Use
 
 # The numbers that a text may take, one-hot.
 _LONGEST_TEXT = 16_384
+_WHOLE = frozenset({int, np.int64, np.int32})
 # The sides of the smallest array of floats that is taken for an image.
 _SMALLEST_IMAGE = 8
 
 
-class Leaf(NamedTuple):
+class Leaf:
     """One array of an observation: the part that is made of it, the keys that lead to it, and its space."""
 
-    part: ObsPart
-    path: tuple[Any, ...]
-    space: gym.Space[Any]
-
-    def look_up(self, obs: Any) -> Any:
-        """What an observation has at its place; an error says what it lacks."""
-        for key in self.path:
-            obs = obs[key]
-        return obs
+    def __init__(self, part: ObsPart, path: tuple[Any, ...], space: gym.Space[Any]) -> None:
+        self.part = part
+        self._path, self._space = path, space
+        self._shape, self._dtype = part.shape, np.dtype(part.dtype)
+        self._plain = part.coding is None
+        choice = part.coding if isinstance(part.coding, Choices) and not part.coding.shape else None
+        self._first, self._count = (choice.firsts[0], choice.counts[0]) if choice is not None else (0, 0)
 
     def array(self, obs: Any) -> Array:
-        """What an observation has at its place, as numbers; a BrokenRule says why it is none of its space."""
-        value = self.look_up(obs)
-        part = self.part
-        if (
-            part.coding is None
-            and type(value) is np.ndarray
-            and value.dtype == part.dtype
-            and value.shape == part.shape
-        ):
-            return value
-        if not isinstance(part.coding, (Choices, Text)):  # the others are checked as they are coded
-            for words in observation_complaints(self.space, value, part.name):
+        """What an observation has at its place, as numbers; a BrokenRule says why it is none of its space.
+
+        What the observation lacks is a KeyError, an IndexError or a TypeError.
+        """
+        value = obs
+        for key in self._path:
+            value = value[key]
+        # What is right at first glance; all else is looked at more closely.
+        if type(value) is np.ndarray:
+            if self._plain and value.dtype == self._dtype and value.shape == self._shape:
+                return value
+        elif type(value) in _WHOLE and 0 <= value - self._first < self._count:
+            row: Array = np.zeros(self._count, np.float32)
+            row[value - self._first] = 1.0
+            return row
+        return self._translated(value)
+
+    def _translated(self, value: Any) -> Array:
+        name, coding = self.part.name, self.part.coding
+        if not isinstance(coding, (Choices, Text)):  # these are checked as they are coded
+            for words in observation_complaints(self._space, value, name):
                 raise BrokenRule(words)
         try:
-            return np.asarray(coded(value, part.coding), part.dtype)
+            return np.asarray(coded(value, coding), self._dtype)
         except ValueError as error:
-            where = f"observation {part.name!r}" if part.name else "an observation"
+            where = f"observation {name!r}" if name else "an observation"
             raise BrokenRule(f"{where} is {value!r:.60}: it {error}") from None
 
 
