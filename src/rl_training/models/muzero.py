@@ -162,7 +162,7 @@ class MLPMuZero(MuZeroNetwork):
 
 
 class ConvMuZero(MuZeroNetwork):
-    """Convolutions with residual blocks on images: latents are images of a 16th of their height and width.
+    """Convolutions with residual blocks on images: latents are images of a 16th of their height and width, or 3 pixels.
 
     Images are `[C, H, W]`, `[H, W, C]` or `[H, W]`, and may be stacked: frames become channels. Actions enter the
     dynamics as constant planes. Layers are normalised within each row, so that a row's result never depends on the
