@@ -41,6 +41,8 @@ $(STAMP): pyproject.toml constraints.txt
 $(TOOLS): $(STAMP)
 	@echo "Adding the extras and the tools of the tests to $(VENV) (two minutes, the first time only)"
 	$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
+	@# Alone: it asks for pygame, which would overwrite the files of pygame-ce, with which it works as well.
+	$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt --no-deps flappy-bird-gymnasium
 	@touch $@
 
 clean:

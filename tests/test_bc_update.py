@@ -11,9 +11,16 @@ import pytest
 import torch
 from torch import nn
 
-from conformance import CONTINUOUS, DISCRETE, ENGINES, agent, built
+from conformance import CONTINUOUS, DISCRETE, ENGINES, FACTORED, agent, built
 from off_policy_reference import MASKED, acted, assert_same_weights, rows_of, transitions, weights_of
-from offline_reference import ImitationReference, choice_cost, gaussian_cost, squared_error, squashed_density
+from offline_reference import (
+    ImitationReference,
+    choice_cost,
+    factored_cost,
+    gaussian_cost,
+    squared_error,
+    squashed_density,
+)
 from rl_training.algorithms.bc import SPEC, BCConfig
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.testing import TinyEnv
@@ -26,6 +33,7 @@ KINDS: dict[str, tuple[SpaceInfo, dict[str, Any], Callable[..., Any]]] = {
     "likelihood": (CONTINUOUS, {"loss": "likelihood"}, gaussian_cost),
     "squashed": (CONTINUOUS, SQUASHED, lambda actor, obs, a: -squashed_density(actor(obs), a)),
     "choices": (DISCRETE, {}, choice_cost),
+    "several choices": (FACTORED, {}, factored_cost),
 }
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 
@@ -208,4 +216,4 @@ def test_what_bc_does_not_have_is_refused(key: str) -> None:
 def test_the_spec_says_what_bc_is() -> None:
     assert (SPEC.name, SPEC.family, SPEC.config) == ("bc", "offline", BCConfig)
     assert SPEC.capabilities.offline
-    assert SPEC.capabilities.actions == ("continuous", "discrete")
+    assert SPEC.capabilities.actions == ("continuous", "discrete", "multi_discrete", "multi_binary")

@@ -71,25 +71,59 @@ class Act:
 
 
 @dataclass(frozen=True)
+class Choices:
+    """Whole numbers `[..., *shape]`, of which each is one of `counts`, from `firsts` on: one-hot, side by side."""
+
+    firsts: tuple[int, ...]
+    counts: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Text:
+    """Texts `[...]` of at most `length` symbols, characters or words: one-hot, side by side, zeros after the end."""
+
+    symbols: tuple[str, ...]
+    length: int
+    words: bool
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Images of numbers from 0 to `highest`: on the scale of bytes, 0 to 255, without being rounded."""
+
+    highest: float
+
+
+# How numbers are made of what an environment shows, where that is something else: `ops.observations.coded` does it.
+Coding = Choices | Text | Pixels
+
+
+@dataclass(frozen=True)
 class ObsPart:
-    """One entry of a packed observation: its name in a Dict space (empty if there is none), shape and dtype."""
+    """One array of an observation: its name (empty if it is the only one), shape and dtype, and how it is made.
+
+    The name of an entry within entries is their names, joined by dots; entries of a Tuple space are numbered.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    coding: Coding | None = None
 
     @property
     def kind(self) -> Literal["vector", "image"]:
-        return "image" if self.dtype == "uint8" and len(self.shape) >= 2 else "vector"
+        bytes_of_image = self.dtype == "uint8" and len(self.shape) >= 2
+        return "image" if bytes_of_image or isinstance(self.coding, Pixels) else "vector"
 
 
 @dataclass(frozen=True)
 class SpaceInfo:
     """The observation and action spaces of an environment, as plain data that fits into a checkpoint.
 
-    An observation is one array of `obs_shape`. If it has more than one array (a Dict space, an action mask), it is
-    packed into one row of bytes by `rl_training.ops.observations`: `parts` describe its entries, and the last
-    `mask_size` bytes are the mask.
+    An observation is one array of `obs_shape`. If it has more than one array (a Dict or Tuple space, an action mask),
+    it is packed into one row of bytes by `rl_training.ops.observations`: `parts` describe its entries, and the last
+    `mask_size` bytes are the mask. `coding` is that of an observation which is not packed.
 
     `action_size` is how many numbers a policy outputs: `sum(action_counts)` logits for discrete actions, or one mean
     for each continuous action. Continuous policies act in [-1, 1]; `action_low` and `action_high` are the
@@ -108,7 +142,7 @@ class SpaceInfo:
     action_starts: tuple[int, ...] = ()
     action_low: tuple[float, ...] = ()
     action_high: tuple[float, ...] = ()
-    obs_choices: tuple[int, int] | None = None  # first value and number of a Discrete space, shown one-hot
+    coding: Coding | None = None
     parts: tuple[ObsPart, ...] = ()
     mask_size: int = 0
     two_player: bool = False
@@ -119,15 +153,17 @@ class SpaceInfo:
 
     @property
     def obs_kind(self) -> ObservationKind:
-        if any(part.name for part in self.parts):
-            return "dict"
-        part = self.parts[0] if self.parts else ObsPart("", self.obs_shape, self.obs_dtype)
-        return part.kind
+        return "dict" if any(part.name for part in self.parts) else self.arrays[0].kind
+
+    @property
+    def arrays(self) -> tuple[ObsPart, ...]:
+        """The arrays of an observation, packed or not; one that is the only one has an empty name."""
+        return self.parts or (ObsPart("", self.obs_shape, self.obs_dtype, self.coding),)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of a network's input for an observation that is one array (a Dict has `parts`)."""
-        return self.parts[0].shape if self.parts else self.obs_shape
+        return self.arrays[0].shape
 
     @property
     def obs_bytes(self) -> int:

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.models.flat import FlatLaProp, Learner
-from rl_training.models.muzero import ImageLayout
 from rl_training.models.rssm import SIZES, Observed, WorldState
 from rl_training.models.rssm_heads import pathwise_columns, sample_action
-from rl_training.models.rssm_observations import halved_conv, obs_parts
+from rl_training.models.rssm_observations import halved_conv
 from rl_training.models.world_model import DreamerNetwork
 from rl_training.ops.distributions import action_distribution
+from rl_training.ops.images import ImageLayout
 from rl_training.ops.latents import kl_losses
 from rl_training.ops.observations import Unpacker, pack
 from rl_training.ops.returns import lambda_return
@@ -87,7 +87,7 @@ def test_what_is_decoded_has_the_shape_of_what_was_observed(name: str) -> None:
     seen, obs = followed(network), observations(info, T, B, seed=0)
     decoder = network.world.decoder
     shown = decoder.observations(decoder(seen.state))
-    for part in obs_parts(info):
+    for part in info.arrays:
         original = obs[part.name] if isinstance(obs, dict) else obs
         assert shown[part.name].shape == original.shape
         assert shown[part.name].dtype == original.dtype
@@ -106,7 +106,7 @@ def test_a_perfect_decoder_has_no_loss_and_shows_the_observation(name: str) -> N
     obs = observations(info, T, B, seed=0)
     decoder = network_for(info).world.decoder
     perfect = {}
-    for part in obs_parts(info):
+    for part in info.arrays:
         value = obs[part.name] if isinstance(obs, dict) else obs
         if part.kind == "vector":
             perfect[part.name] = symlog(value.reshape(T, B, -1))
@@ -116,7 +116,7 @@ def test_a_perfect_decoder_has_no_loss_and_shows_the_observation(name: str) -> N
             perfect[part.name] = planes.reshape(T, B, -1, *planes.shape[-2:]) / 255.0
     for loss in decoder.losses(perfect, obs).values():
         assert loss.max() < 1e-6
-    for part in obs_parts(info):
+    for part in info.arrays:
         value = obs[part.name] if isinstance(obs, dict) else obs
         torch.testing.assert_close(decoder.observations(perfect)[part.name], value, rtol=1e-4, atol=1e-4)
 
@@ -336,6 +336,6 @@ def test_a_reward_that_depends_on_the_action_alone_is_learned(name: str) -> None
 
 
 def test_the_parts_of_an_observation() -> None:
-    assert obs_parts(SPACES["vector"]) == (ObsPart("", (2, 3), "float32"),)
-    assert obs_parts(SPACES["masked"]) == (ObsPart("", (5,), "float32"),)
-    assert [part.name for part in obs_parts(SPACES["dict"])] == ["numbers", "more", "a.view", "other view"]
+    assert SPACES["vector"].arrays == (ObsPart("", (2, 3), "float32"),)
+    assert SPACES["masked"].arrays == (ObsPart("", (5,), "float32"),)
+    assert [part.name for part in SPACES["dict"].arrays] == ["numbers", "more", "a.view", "other view"]

@@ -17,6 +17,7 @@ from rl_training.algorithms.parts.regressions import CategoricalLikelihood, Squa
 from rl_training.ops.distributions import (
     LOG_STD_MAX,
     LOG_STD_MIN,
+    Categorical,
     before_squashing,
     gaussian_log_prob,
     squashed_log_prob,
@@ -221,7 +222,8 @@ def test_what_is_held_out_costs_what_it_would_if_it_were_learned_from(engine: st
 
 def test_regression_losses_worked_by_hand() -> None:
     logits, weight = torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([3.0, 0.5])
-    loss, log_prob = CategoricalLikelihood().loss(logits, torch.tensor([0, 0]), weight, None)
+    one_of_two = CategoricalLikelihood(Categorical(2))
+    loss, log_prob = one_of_two.loss(logits, torch.tensor([0, 0]), weight, None)
     np.testing.assert_allclose(log_prob.numpy(), [-np.log(2.0), 1.0 - np.log(1.0 + np.e)], rtol=1e-6)
     assert loss.item() == pytest.approx((3.0 * np.log(2.0) + 0.5 * (np.log(1.0 + np.e) - 1.0)) / 2)
     outputs, wanted = torch.tensor([[50.0, 0.0], [0.0, 0.0]]), torch.tensor([[0.0, 0.0], [0.0, 2.0]])

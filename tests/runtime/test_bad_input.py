@@ -248,9 +248,15 @@ def test_an_override_without_a_value_is_one_line(override: str, command: Command
                 "dqn, muzero, gumbel_muzero, efficientzero or dreamer can",
             ],
         ),
-        ({"env_id": "test_bad_input:UnboundedActions"}, ["actions are unbounded", "RescaleAction"]),
+        (
+            {"env_id": "test_bad_input:UnboundedActions"},
+            ["actions are unbounded", "gymnasium.wrappers.TransformAction(env"],
+        ),
         ({"env_id": "test_bad_input:TextActions"}, ["actions of Text are not supported"]),
-        ({"env_id": "test_bad_input:GraphObservations"}, ["observations of Graph are not supported"]),
+        (
+            {"env_id": "test_bad_input:GraphObservations"},
+            ["the observation is a Graph, which is not supported", "gymnasium.ObservationWrapper"],
+        ),
     ],
 )
 def test_spaces_that_do_not_fit_are_one_line(

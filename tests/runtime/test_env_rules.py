@@ -191,7 +191,7 @@ class Choices(gym.Env[Any, Any]):
 
 def test_a_choice_that_does_not_exist_is_one_line(tmp_path: Path) -> None:
     said = complaint(tmp_path / "run", env_id="test_env_rules:Choices")
-    assert said == "environment 0, step 1: an observation is not in its space Discrete(4)"
+    assert said == "environment 0, step 1: an observation is 7: it must be a whole number from 0 to 3"
 
 
 # Spaces.

@@ -85,6 +85,7 @@ def boxed(size: int, bound: float = 1000.0) -> gym.spaces.Box:
 
 
 DISCRETE = describe_spaces(boxed(3), gym.spaces.Discrete(4), "discrete")
+FACTORED = describe_spaces(boxed(3), gym.spaces.MultiDiscrete([3, 2]), "several")
 CONTINUOUS = describe_spaces(boxed(3), gym.spaces.Box(-1.0, 1.0, (2,), np.float32), "continuous")
 SEVERAL = describe_spaces(boxed(3), gym.spaces.MultiDiscrete([2, 4]), "several")
 

@@ -41,7 +41,12 @@ def transitions(
         return np.stack([pack(*pair, info.parts, info.mask_size) for pair in zip(numbers, masks, strict=True)])
 
     shape = (rows, info.action_size)
-    action = rng.uniform(-1.0, 1.0, shape).astype(np.float32) if info.continuous else rng.integers(0, shape[1], rows)
+    if info.continuous:
+        action = rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+    elif info.action_kind == "discrete":
+        action = rng.integers(0, shape[1], rows)
+    else:
+        action = rng.integers(0, info.action_counts, (rows, len(info.action_counts)))
     end = rng.random(rows)
     discount = (gamma ** rng.integers(1, 4, rows)).astype(np.float32)
     weight = rng.uniform(0.2, 1.0, rows).astype(np.float32) if weighted else None

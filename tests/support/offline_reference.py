@@ -67,6 +67,14 @@ def choice_cost(network: nn.Module, obs: Tensor, action: Tensor) -> Tensor:
     return nn.functional.cross_entropy(network(obs), action, reduction="none")
 
 
+def factored_cost(network: nn.Module, obs: Tensor, action: Tensor) -> Tensor:
+    """Independent choices of 3 and of 2."""
+    first, second = network(obs).split([3, 2], dim=-1)
+    return nn.functional.cross_entropy(first, action[:, 0], reduction="none") + nn.functional.cross_entropy(
+        second, action[:, 1], reduction="none"
+    )
+
+
 class ImitationReference:
     """Behaviour cloning."""
 

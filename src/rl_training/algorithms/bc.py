@@ -105,6 +105,8 @@ SPEC = AlgorithmSpec(
     policy=bc_policy,
     build=BC,
     capabilities=Capabilities(
-        observations=("vector", "image", "dict"), actions=("continuous", "discrete"), offline=True
+        observations=("vector", "image", "dict"),
+        actions=("continuous", "discrete", "multi_discrete", "multi_binary"),
+        offline=True,
     ),
 )

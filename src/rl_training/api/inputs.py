@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rl_training.ops.observations import pack
+from rl_training.ops.observations import coded, found, pack
 from rl_training.runtime.envs.spaces import allows_an_action, flat_mask
-from rl_training.types import Array, ObsPart, SpaceInfo, UserError
+from rl_training.types import Array, Choices, ObsPart, SpaceInfo, UserError
 
 
 def policy_rows(obs: Any, masks: Any, info: SpaceInfo) -> tuple[Array, bool]:
     """Return observations as a policy's batch `[B, ...]`, and whether there was only one."""
-    if isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], Mapping):
+    parts = info.arrays
+    if isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], Mapping) and not _is_within("1", parts):
         raise UserError("obs: is what reset returns, an observation and its info; pass the first of the two")
-    parts = info.parts or (ObsPart("", info.obs_shape, info.obs_dtype),)
-    entries = obs if isinstance(obs, Mapping) else {"": _one_hot(obs, info.obs_choices)}
-    if entries.keys() != {part.name for part in parts}:
-        raise UserError(f"obs: has {', '.join(map(repr, entries))}; must have {', '.join(repr(p.name) for p in parts)}")
-    arrays = {part.name: _array(entries[part.name], part) for part in parts}
+    arrays = {part.name: _array(value, part) for part, value in zip(parts, _entries(obs, parts), strict=True)}
     extra = {arrays[part.name].ndim - len(part.shape) for part in parts}
     for part in parts:
         if arrays[part.name].dtype.kind == "f" and not np.isfinite(arrays[part.name]).all():
             raise UserError(f"{_key(part)}: has numbers that are not finite")
+    ends = [arrays[part.name].shape[-len(part.shape) :] if part.shape else () for part in parts]
+    unfit = [part for part, end in zip(parts, ends, strict=True) if end != part.shape]
+    if unfit or extra not in ({0}, {1}):
+        part = unfit[0] if unfit else parts[0]
         shape = arrays[part.name].shape
-        if shape[len(shape) - len(part.shape) :] != part.shape or extra not in ({0}, {1}):
-            raise UserError(f"{_key(part)}: has shape {shape}; must be {part.shape}, or a batch")
+        raise UserError(f"{_key(part)}: has shape {shape}; must be {part.shape}, or a batch")
     single = extra == {0}
     batch = {name: array[None] if single else array for name, array in arrays.items()}
     count = len(next(iter(batch.values())))
@@ -76,11 +76,43 @@ def _key(part: ObsPart) -> str:
     return f"obs.{part.name}" if part.name else "obs"
 
 
+def _is_within(key: str, parts: Sequence[ObsPart]) -> bool:
+    """Whether a key is the name of a part, or leads to one."""
+    return any(part.name == key or part.name.startswith(f"{key}.") for part in parts)
+
+
+def _entries(obs: Any, parts: Sequence[ObsPart]) -> Iterator[Any]:
+    """What the parts are made of."""
+    keys = [str(key) for key in obs] if isinstance(obs, Mapping) else []
+    try:
+        if not all(_is_within(key, parts) for key in keys):
+            raise KeyError
+        for part in parts:
+            yield found(obs, part.name)
+    except KeyError:
+        given = f"has {', '.join(map(repr, keys))}" if keys else f"is a {type(obs).__name__}"
+        raise UserError(f"obs: {given}; must have {', '.join(repr(part.name) for part in parts)}") from None
+
+
 def _array(value: Any, part: ObsPart) -> Array:
     try:
-        return np.asarray(value, dtype=part.dtype)
+        array = value if _is_coded(value, part) else coded(value, part.coding)
+    except ValueError as error:
+        raise UserError(f"{_key(part)}={value!r:.60}: {error}") from None
+    try:
+        return np.asarray(array, dtype=part.dtype)
     except (TypeError, ValueError):
         raise UserError(f"{_key(part)}: is a {type(value).__name__}, not numbers of shape {part.shape}") from None
+
+
+def _is_coded(value: Any, part: ObsPart) -> bool:
+    """Whether choices are given as they are coded."""
+    if not isinstance(part.coding, Choices):
+        return False
+    numbers = np.asarray(value)
+    if numbers.dtype.kind == "f" or numbers.shape[max(numbers.ndim - len(part.shape), 0) :] != part.shape:
+        return numbers.dtype.kind == "f"
+    return bool(np.isin(numbers, (0, 1)).all() and (numbers.sum(axis=-1) == len(part.coding.counts)).all())
 
 
 def _allowed(masks: Any, count: int, info: SpaceInfo) -> list[Array] | list[None]:
@@ -98,20 +130,4 @@ def _allowed(masks: Any, count: int, info: SpaceInfo) -> list[Array] | list[None
         raise UserError(f"action_masks: has {', '.join(map(str, sizes))} entries; must have {wanted}")
     if not all(allows_an_action(row, info.action_counts) for row in rows):
         raise UserError("action_masks: allows no action at all")
-    return rows
-
-
-def _one_hot(obs: Any, choices: tuple[int, int] | None) -> Any:
-    """One-hot rows for the values of a Discrete space; anything else is returned as it is."""
-    if choices is None:
-        return obs
-    numbers = np.asarray(obs)
-    if numbers.ndim > 1 or not np.issubdtype(numbers.dtype, np.integer):
-        return numbers
-    first, count = choices
-    if numbers.shape == (count,) and numbers.min() == 0 and numbers.sum() == 1:
-        return numbers  # already one-hot
-    if ((numbers < first) | (numbers >= first + count)).any():
-        raise UserError(f"obs={obs!r}: must be from {first} to {first + count - 1}")
-    rows: Array = np.eye(count, dtype=np.float32)[numbers - first]
     return rows

@@ -14,7 +14,18 @@ import numpy as np
 
 from rl_training.data.checked_files import Entry, check_names, entry_of, read, seal, unseal
 from rl_training.data.chunks import ChunkedArray
-from rl_training.types import ActionKind, Array, ArrayKind, ObsPart, SpaceInfo, UserError
+from rl_training.types import (
+    ActionKind,
+    Array,
+    ArrayKind,
+    Choices,
+    Coding,
+    ObsPart,
+    Pixels,
+    SpaceInfo,
+    Text,
+    UserError,
+)
 
 _FORMAT = 2
 _DESCRIPTION = "replay.json"
@@ -66,8 +77,26 @@ def read_info(plain: Any) -> SpaceInfo:
     for name, value in values.items():
         if name not in _KINDS or not _KINDS[name](value):
             raise ValueError(f"{name} of the spaces is {value!r:.80}")
-    values["parts"] = tuple(ObsPart(part["name"], tuple(part["shape"]), part["dtype"]) for part in plain["parts"])
+    choices = values.pop("obs_choices", None)  # of a Discrete space, before there were codings
+    values["coding"] = _read_coding(values.get("coding")) if choices is None else _choices(*choices)
+    values["parts"] = tuple(
+        ObsPart(part["name"], tuple(part["shape"]), part["dtype"], _read_coding(part.get("coding")))
+        for part in plain["parts"]
+    )
     return SpaceInfo(**values)
+
+
+def _choices(first: int, count: int) -> Choices:
+    return Choices((first,), (count,), ())
+
+
+def _read_coding(plain: Mapping[str, Any] | None) -> Coding | None:
+    """The coding of a dictionary that `_coding` accepts."""
+    if plain is None:
+        return None
+    kind = next(kind for kind, fields in _CODINGS.items() if fields.keys() == plain.keys())
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
+    return kind(**values)
 
 
 def read_kind(shape: Any, dtype: Any) -> ArrayKind:
@@ -99,11 +128,34 @@ def _several(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _part(value: Any) -> bool:
-    named = isinstance(value, Mapping) and value.keys() == {"name", "shape", "dtype"}
-    return named and isinstance(value["name"], str) and _several(_count)(value["shape"]) and _numeric(value["dtype"])
+    if not isinstance(value, Mapping) or value.keys() | {"coding"} != {"name", "shape", "dtype", "coding"}:
+        return False
+    shaped = _several(_count)(value["shape"]) and _numeric(value["dtype"])
+    return isinstance(value["name"], str) and shaped and _coding(value.get("coding"))
+
+
+def _coding(value: Any) -> bool:
+    if value is None:
+        return True
+    if not isinstance(value, Mapping):
+        return False
+    fields = next((fields for fields in _CODINGS.values() if fields.keys() == value.keys()), None)
+    if fields is None or not all(fits(value[name]) for name, fits in fields.items()):
+        return False
+    return "counts" not in value or len(value["firsts"]) == len(value["counts"]) == math.prod(value["shape"])
 
 
 _NUMBERS = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)")
+# Which values the fields of a coding can have.
+_CODINGS: dict[type[Coding], dict[str, Callable[[Any], bool]]] = {
+    Choices: {"firsts": _several(_whole), "counts": _several(_count), "shape": _several(_count)},
+    Text: {
+        "symbols": _several(lambda value: isinstance(value, str)),
+        "length": _count,
+        "words": lambda value: isinstance(value, bool),
+    },
+    Pixels: {"highest": lambda value: _number(value) and value > 0},
+}
 # Which values the fields of a SpaceInfo can have.
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "obs_shape": _several(_count),
@@ -116,6 +168,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "action_low": _several(_number),
     "action_high": _several(_number),
     "obs_choices": lambda value: value is None or (_several(_whole)(value) and len(value) == 2),
+    "coding": _coding,
     "parts": _several(_part),
     "mask_size": _count,
     "two_player": lambda value: isinstance(value, bool),

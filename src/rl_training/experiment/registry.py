@@ -79,7 +79,7 @@ REGISTRY: dict[str, Entry] = {
     "sac": _off_policy("sac", "Soft actor-critic"),
     "redq": _off_policy("redq", "Randomized ensembled double Q-learning"),
     "tqc": _off_policy("tqc", "Truncated quantile critics"),
-    "bc": _offline("bc", "Behaviour cloning", "continuous", "discrete"),
+    "bc": _offline("bc", "Behaviour cloning", "continuous", "discrete", "multi_discrete", "multi_binary"),
     "awac": _offline("awac", "Advantage-weighted actor-critic", "continuous"),
     "iql": _offline("iql", "Implicit Q-learning", "continuous"),
     "cql": _offline("cql", "Conservative Q-learning", "continuous", "discrete"),

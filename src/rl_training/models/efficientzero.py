@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.models.encoders import Observations
-from rl_training.models.muzero import ImageLayout, MuZeroNetwork, State
+from rl_training.models.muzero import MuZeroNetwork, State
+from rl_training.ops.images import ImageLayout
 from rl_training.ops.two_hot import expected
 from rl_training.types import Array, SpaceInfo
 

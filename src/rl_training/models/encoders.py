@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from rl_training.models.torso import linear
-from rl_training.types import ObsPart, SpaceInfo, UserError
+from rl_training.ops.images import ImageLayout
+from rl_training.types import ObsPart, SpaceInfo
 
 Observations = Tensor | Mapping[str, Tensor]  # one array, or those of a Dict by their names
 
@@ -20,60 +22,66 @@ _DICT_FEATURES = 256  # of every image of a Dict observation
 # Of the residual network: the channels of its blocks, and the residual units in each.
 _BLOCKS = (16, 32, 32)
 _UNITS = 2
+# Of the network of Mnih et al.: channels, kernels with their strides, and the smallest side that leaves a pixel.
+_NATURE_CHANNELS = (32, 64, 64)
+_NATURE_KERNELS = ((8, 4), (4, 2), (3, 1))
+_NATURE_SMALLEST = 36
+# Sides that are not halved any more.
+_FEW_PIXELS = 4
 
 
-def _channels_last(shape: tuple[int, ...]) -> bool:
-    return len(shape) >= 3 and shape[-1] < shape[-3]
+def halvings(height: int, width: int, count: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
+    """The strides of `count` padded convolutions that halve what is larger than 4 pixels, and what is left of it."""
+    strides = []
+    for _ in range(count):
+        strides.append((1 + (height > _FEW_PIXELS), 1 + (width > _FEW_PIXELS)))
+        height, width = -(-height // strides[-1][0]), -(-width // strides[-1][1])
+    return strides, (height, width)
 
 
 class ImageEncoder(nn.Module, ABC):
-    """Convolutions and a layer of features on uint8 images, which are scaled to [0, 1] here, once per batch.
+    """Convolutions and a layer of features on images of bytes, which are scaled to [0, 1] here, once per batch.
 
     Images are `[C, H, W]`, `[H, W, C]` or `[H, W]`, and may be stacked: frames become channels.
     """
 
-    smallest: ClassVar[int]  # height and width of the smallest images
     own_features: ClassVar[int]
-    instead: ClassVar[str] = ""  # what else to do about smaller ones
 
     def __init__(self, shape: tuple[int, ...], *, orthogonal: bool, features: int | None = None) -> None:
         super().__init__()
-        self._last = _channels_last(shape)
-        height, width = shape[-3:-1] if self._last else shape[-2:]
-        if min(height, width) < self.smallest:
-            raise UserError(
-                f"observations of shape {shape}: the image network needs at least {self.smallest} pixels each way; "
-                f"resize them, {self.instead}or give a network of your own as model: module:Name"
-            )
-        channels = math.prod(shape) // (height * width)
-        self.layers = self.convolutions(channels, orthogonal=orthogonal)
+        self._layout = image = ImageLayout(shape)
+        self.layers = self.convolutions(image, orthogonal=orthogonal)
         with torch.no_grad():
-            size = self.layers(torch.zeros(1, channels, height, width)).shape[1]
+            size = self.layers(torch.zeros(1, image.channels, image.height, image.width)).shape[1]
         self.features = self.own_features if features is None else features
         self.head = nn.Sequential(linear(size, self.features, gain=_GAIN if orthogonal else None), nn.ReLU())
 
     @abstractmethod
-    def convolutions(self, channels: int, *, orthogonal: bool) -> nn.Sequential:
-        """The layers from an image of so many channels to a vector."""
+    def convolutions(self, image: ImageLayout, *, orthogonal: bool) -> nn.Sequential:
+        """The layers from an image to a vector."""
 
     def forward(self, images: Tensor) -> Tensor:
-        if self._last:
-            images = images.movedim(-1, -3)
-        pixels = images.flatten(1, -3) if images.dim() > 3 else images.unsqueeze(1)
+        pixels = self._layout.planes(images)
         # With a pixel's channels side by side, the convolutions take two thirds of the time on a CPU.
-        scaled = pixels.to(torch.float32, memory_format=torch.channels_last).mul_(1.0 / 255.0)
+        scaled = pixels.to(torch.float32, memory_format=torch.channels_last, copy=True).mul_(1.0 / 255.0)
         return self.head(self.layers(scaled))  # type: ignore[no-any-return]
 
 
 class NatureCNN(ImageEncoder):
-    """The convolutions of Mnih et al. 2015."""
+    """The convolutions of Mnih et al. 2015, which need 36 pixels; in smaller images, as many of 3 x 3 pixels."""
 
-    smallest = 36
     own_features = 512
-    instead = "set image_encoder: impala if the algorithm has it (from 8 pixels on), "
 
-    def convolutions(self, channels: int, *, orthogonal: bool) -> nn.Sequential:
-        made = [nn.Conv2d(channels, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1)]
+    def convolutions(self, image: ImageLayout, *, orthogonal: bool) -> nn.Sequential:
+        widths = (image.channels, *_NATURE_CHANNELS)
+        if min(image.height, image.width) < _NATURE_SMALLEST:
+            strides, _ = halvings(image.height, image.width, len(_NATURE_CHANNELS))
+            made = [
+                nn.Conv2d(*pair, 3, stride, padding=1) for pair, stride in zip(pairwise(widths), strides, strict=True)
+            ]
+        else:
+            layers = zip(pairwise(widths), _NATURE_KERNELS, strict=True)
+            made = [nn.Conv2d(*pair, kernel, stride) for pair, (kernel, stride) in layers]
         if orthogonal:
             for convolution in made:
                 _make_orthogonal(convolution, _GAIN)
@@ -98,11 +106,11 @@ class ResidualUnit(nn.Module):
 class ImpalaCNN(ImageEncoder):
     """The residual network of Espeholt et al. 2018 (figure 3, right): each of three blocks halves height and width."""
 
-    smallest = 8
     own_features = 256
 
-    def convolutions(self, channels: int, *, orthogonal: bool) -> nn.Sequential:
+    def convolutions(self, image: ImageLayout, *, orthogonal: bool) -> nn.Sequential:
         layers: list[nn.Module] = []
+        channels = image.channels
         for outputs in _BLOCKS:
             entry = nn.Conv2d(channels, outputs, 3, padding=1)
             if orthogonal:

@@ -20,14 +20,15 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from rl_training.models.encoders import Observations, encoder_for
+from rl_training.models.encoders import Observations, encoder_for, halvings
 from rl_training.models.torso import ACTIVATIONS, MLP, linear
+from rl_training.ops.images import ImageLayout
 from rl_training.ops.two_hot import Support, expected
-from rl_training.types import SpaceInfo, UserError
+from rl_training.types import SpaceInfo
 
 # A range of latents below this is widened by it.
 SMALLEST_RANGE = 1e-5
-_SMALLEST_IMAGE = 36
+_CONVOLUTIONS = 4
 _HEAD_CHANNELS = 16
 
 # Widths of hidden layers: of all networks, or of `representation`, `dynamics` and `prediction`.
@@ -161,7 +162,7 @@ class MLPMuZero(MuZeroNetwork):
 
 
 class ConvMuZero(MuZeroNetwork):
-    """Convolutions with residual blocks on images: latents are images of a 16th of their height and width.
+    """Convolutions with residual blocks on images: latents are images of a 16th of their height and width, or 3 pixels.
 
     Images are `[C, H, W]`, `[H, W, C]` or `[H, W]`, and may be stacked: frames become channels. Actions enter the
     dynamics as constant planes. Layers are normalised within each row, so that a row's result never depends on the
@@ -180,14 +181,9 @@ class ConvMuZero(MuZeroNetwork):
         value_support: Support,
     ) -> None:
         image = ImageLayout(info.input_shape)
-        if min(image.height, image.width) < _SMALLEST_IMAGE:
-            raise UserError(
-                f"observations of shape {info.input_shape}: the image network needs at least {_SMALLEST_IMAGE} pixels "
-                "each way; resize them, or give a network of your own as model: module:Name"
-            )
         # Four convolutions halve the image, rounded up.
-        height, width = -(-image.height // 16), -(-image.width // 16)
-        super().__init__(info, (channels, height, width), reward_support, value_support)
+        strides, sides = halvings(image.height, image.width, _CONVOLUTIONS)
+        super().__init__(info, (channels, *sides), reward_support, value_support)
         self._image = image
 
         def residuals() -> list[nn.Module]:
@@ -198,11 +194,11 @@ class ConvMuZero(MuZeroNetwork):
 
         half = max(channels // 2, 1)
         self.representation = nn.Sequential(
-            _convolution(image.channels, half, activation, stride=2),
-            _convolution(half, channels, activation, stride=2),
-            _convolution(channels, channels, activation, stride=2),
+            _convolution(image.channels, half, activation, stride=strides[0]),
+            _convolution(half, channels, activation, stride=strides[1]),
+            _convolution(channels, channels, activation, stride=strides[2]),
             *residuals(),
-            _convolution(channels, channels, activation, stride=2),
+            _convolution(channels, channels, activation, stride=strides[3]),
             *residuals(),
         )
         self.entry = _convolution(channels + info.action_size, channels, activation)
@@ -229,27 +225,6 @@ class ConvMuZero(MuZeroNetwork):
     def predict(self, latent: Tensor) -> tuple[Tensor, Tensor]:
         shared = self.prediction(latent)
         return self.policy(self.policy_features(shared)), self.value(self.value_features(shared))
-
-
-class ImageLayout:
-    """Where height, width and channels are in images of a shape."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
-        self.channels_last = len(shape) >= 3 and shape[-1] < shape[-3]
-        self.height, self.width = shape[-3:-1] if self.channels_last else shape[-2:]
-        self.channels = math.prod(shape) // (self.height * self.width)
-
-    def planes(self, images: Tensor) -> Tensor:
-        """Images `[B, *shape]` as `[B, channels, height, width]`."""
-        ordered = images.movedim(-1, -3) if self.channels_last else images
-        return ordered.reshape(len(images), self.channels, self.height, self.width)
-
-    def images(self, planes: Tensor) -> Tensor:
-        """The inverse of `planes`."""
-        if not self.channels_last:
-            return planes.reshape(-1, *self.shape)
-        return planes.reshape(-1, *self.shape[:-3], self.shape[-1], *self.shape[-3:-1]).movedim(-3, -1)
 
 
 class _Features(nn.Module):
@@ -279,7 +254,9 @@ class _Residual(nn.Module):
         return self.activation(x + self.second(self.first(x)))  # type: ignore[no-any-return]
 
 
-def _convolution(inputs: int, outputs: int, activation: str, *, stride: int = 1, kernel: int = 3) -> nn.Sequential:
+def _convolution(
+    inputs: int, outputs: int, activation: str, *, stride: int | tuple[int, int] = 1, kernel: int = 3
+) -> nn.Sequential:
     """A convolution, normalised over all channels and pixels of a row, and its activation."""
     layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
     return nn.Sequential(layer, nn.GroupNorm(1, outputs), ACTIVATIONS[activation]())

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.models.encoders import Observations
-from rl_training.models.muzero import ImageLayout
 from rl_training.models.rssm import WorldSize, WorldState
 from rl_training.models.rssm_layers import (
     NORM_EPS,
@@ -26,6 +25,7 @@ from rl_training.models.rssm_layers import (
     plain_linear,
     truncated_normal_,
 )
+from rl_training.ops.images import ImageLayout
 from rl_training.ops.symexp import symexp, symlog
 from rl_training.types import ObsPart, SpaceInfo
 
@@ -39,11 +39,6 @@ _SHRINKS = 2 ** len(_MULTIPLES)
 _SUMS = torch.tensor(
     [[[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 0, 1]], [[1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 1]]]
 )
-
-
-def obs_parts(info: SpaceInfo) -> tuple[ObsPart, ...]:
-    """The arrays of an observation; one that is not a mapping has an empty name."""
-    return info.parts or (ObsPart("", info.obs_shape, info.obs_dtype),)
 
 
 def _part_of(obs: Observations, part: ObsPart) -> Tensor:
@@ -181,8 +176,8 @@ class ObservationEncoder(nn.Module):
 
     def __init__(self, info: SpaceInfo, size: WorldSize) -> None:
         super().__init__()
-        self._vectors = [part for part in obs_parts(info) if part.kind == "vector"]
-        self._images = [(part, ImageLayout(part.shape)) for part in obs_parts(info) if part.kind == "image"]
+        self._vectors = [part for part in info.arrays if part.kind == "vector"]
+        self._images = [(part, ImageLayout(part.shape)) for part in info.arrays if part.kind == "image"]
         numbers = sum(math.prod(part.shape) for part in self._vectors)
         self.vector = NormedMLP(numbers, _LAYERS, size.units) if self._vectors else None
         images = [ImageEncoder(layout, size.depth) for _, layout in self._images]
@@ -204,8 +199,8 @@ class ObservationDecoder(nn.Module):
 
     def __init__(self, info: SpaceInfo, size: WorldSize) -> None:
         super().__init__()
-        self._vectors = [part for part in obs_parts(info) if part.kind == "vector"]
-        self._images = [(part, ImageLayout(part.shape)) for part in obs_parts(info) if part.kind == "image"]
+        self._vectors = [part for part in info.arrays if part.kind == "vector"]
+        self._images = [(part, ImageLayout(part.shape)) for part in info.arrays if part.kind == "image"]
         self._numbers = [math.prod(part.shape) for part in self._vectors]
         self.vector = OutputMLP(size.features, _LAYERS, size.units, sum(self._numbers)) if self._vectors else None
         self.images = nn.ModuleList([ImageDecoder(layout, size) for _, layout in self._images])

@@ -22,7 +22,7 @@ from rl_training.models.rssm_engine_heads import DreamPolicy, Goals, LegalRows, 
 from rl_training.models.rssm_engine_layers import HiddenLayers, OutputLayers
 from rl_training.models.rssm_heads import ContinueHead, LegalHead, NumberHead, PolicyHead
 from rl_training.models.rssm_layers import BlockGRU, BlockLinear, NormedLinear, NormedMLP, OutputMLP
-from rl_training.models.rssm_observations import ObservationDecoder, ObservationEncoder, obs_parts
+from rl_training.models.rssm_observations import ObservationDecoder, ObservationEncoder
 from rl_training.models.world_model import DreamerNetwork, WorldModel
 from rl_training.ops.kernels import world_heads, world_states
 from rl_training.types import Array, SpaceInfo
@@ -271,7 +271,7 @@ class DreamerEngine:
 
 def joined_numbers(info: SpaceInfo, obs: Array | Mapping[str, Array]) -> Array:
     """The vectors of observations `[rows, ...]` as one row each, on the compressed scale of encoder and decoder."""
-    parts = [obs[part.name] if isinstance(obs, Mapping) else obs for part in obs_parts(info)]
+    parts = [obs[part.name] if isinstance(obs, Mapping) else obs for part in info.arrays]
     numbers = np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1, dtype=np.float32)
     compressed: Array = np.sign(numbers) * np.log1p(np.abs(numbers))
     return compressed
@@ -320,4 +320,4 @@ def within_reach(network: nn.Module) -> bool:
     # First layers are one product, and the posterior has a single one.
     fits = len(widths) == 1 and all(len(head.torso) for head in heads) and len(world.rssm.posterior_head.torso) == 1
     floats = all(p.device.type == "cpu" and p.dtype == torch.float32 for p in network.parameters())
-    return fits and floats and all(part.kind == "vector" for part in obs_parts(world.info))
+    return fits and floats and all(part.kind == "vector" for part in world.info.arrays)

@@ -38,6 +38,9 @@ class Categorical:
     def param_size(self) -> int:
         return self.size
 
+    def factors(self) -> list[tuple[Categorical, slice]]:
+        return [(self, slice(0, self.size))]
+
     def sample(self, params: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         shifted = params.astype(np.float64) - params.max(axis=-1, keepdims=True)
         cumulative = np.exp(shifted).cumsum(axis=-1)
@@ -75,27 +78,28 @@ class MultiCategorical:
     def param_size(self) -> int:
         return sum(self.sizes)
 
-    def _factors(self) -> list[tuple[Categorical, slice]]:
+    def factors(self) -> list[tuple[Categorical, slice]]:
+        """The single choices, and where their logits are."""
         ends = np.cumsum(self.sizes).tolist()
         return [(Categorical(size), slice(end - size, end)) for size, end in zip(self.sizes, ends, strict=True)]
 
     def sample(self, params: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        drawn = [factor.sample(params[:, where], rng) for factor, where in self._factors()]
+        drawn = [factor.sample(params[:, where], rng) for factor, where in self.factors()]
         return np.stack([action for action, _ in drawn], axis=-1), np.sum([log_prob for _, log_prob in drawn], axis=0)
 
     def mode(self, params: Array) -> Array:
-        return np.stack([factor.mode(params[:, where]) for factor, where in self._factors()], axis=-1)
+        return np.stack([factor.mode(params[:, where]) for factor, where in self.factors()], axis=-1)
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        factors = enumerate(self._factors())
+        factors = enumerate(self.factors())
         terms = [factor.log_prob(params[..., where], action[..., k]) for k, (factor, where) in factors]
         return torch.stack(terms).sum(dim=0)
 
     def entropy(self, params: Tensor) -> Tensor:
-        return torch.stack([factor.entropy(params[..., where]) for factor, where in self._factors()]).sum(dim=0)
+        return torch.stack([factor.entropy(params[..., where]) for factor, where in self.factors()]).sum(dim=0)
 
     def kl(self, old: Tensor, params: Tensor) -> Tensor:
-        terms = [factor.kl(old[..., where], params[..., where]) for factor, where in self._factors()]
+        terms = [factor.kl(old[..., where], params[..., where]) for factor, where in self.factors()]
         return torch.stack(terms).sum(dim=0)
 
 

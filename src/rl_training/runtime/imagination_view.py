@@ -19,7 +19,6 @@ from rl_training.experiment.registry import REGISTRY
 from rl_training.experiment.trust import EPISODES
 from rl_training.models.rssm import WorldState
 from rl_training.models.rssm_heads import action_columns
-from rl_training.models.rssm_observations import obs_parts
 from rl_training.models.world_model import DreamerNetwork
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import read_meta
@@ -98,7 +97,7 @@ def view_imagination(
         env_id=run.env_id,
         place=f"from step {step} of the episode with seed {seed}",
         context=step,
-        images=tuple(part.name for part in obs_parts(saved.info) if part.kind == "image"),
+        images=tuple(part.name for part in saved.info.arrays if part.kind == "image"),
         real=real,
         dreamt=dreamt,
     )
@@ -127,7 +126,10 @@ def _compared(policy: DreamerPolicy, walk: Walk, context: int, gamma: float) -> 
         dreams = WorldState(*(torch.stack(parts, dim=1) for parts in zip(*states, strict=True)))
         dreamt = Course(_arrays(world.decoder.observations(world.decoder(dreams))), _said(network, dreams, gamma))
         value = network.value.mean(network.value(seen.features))[:, 0]
-    parts = {part.name: rows[part.name] if isinstance(rows, Mapping) else rows for part in obs_parts(world.info)}
+    parts = {}
+    for part in world.info.arrays:
+        shown = rows[part.name] if isinstance(rows, Mapping) else rows
+        parts[part.name] = shown.to(torch.uint8) if part.kind == "image" else shown
     goes_on = np.ones(len(walk.obs), np.float32)
     goes_on[-1] = not walk.terminated
     reward = np.concatenate([[0.0], walk.reward]).astype(np.float32)

@@ -15,7 +15,7 @@ from rl_training.algorithms.parts.planning_policy import PlanningPolicy
 from rl_training.experiment.config import saved_config
 from rl_training.experiment.registry import REGISTRY
 from rl_training.experiment.trust import EPISODES
-from rl_training.models.muzero import ImageLayout
+from rl_training.ops.images import ImageLayout
 from rl_training.ops.search_tree import SearchTree
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import read_meta
@@ -157,9 +157,9 @@ def _state(policy: PlanningPolicy, moment: Moment) -> str | Array:
         return draw(moment.game)
     inputs = policy.observer.arrays(moment.obs)
     parts = inputs if isinstance(inputs, dict) else {"": inputs}
-    for array in parts.values():
-        if array.dtype == np.uint8 and array.ndim > 2:
-            return picture_of(array)
+    for part in policy.info.arrays:
+        if part.kind == "image":
+            return picture_of(parts[part.name].astype(np.uint8))
     return "\n".join(
         line for name, array in parts.items() for line in ([f"{name}:"] if name else []) + _lines(array.ravel())
     )

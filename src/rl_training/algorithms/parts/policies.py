@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.base import PolicyContext
 from rl_training.algorithms.off_policy import Engine, NetworkPolicy
-from rl_training.ops.distributions import FORBIDDEN, Categorical
+from rl_training.ops.distributions import FORBIDDEN, DiagonalGaussian, action_distribution
 from rl_training.ops.exploration import uniform_choices, with_noise
 from rl_training.ops.kernels.squashed import squashed_forward
 from rl_training.types import Act, Array, Carry
@@ -102,13 +102,18 @@ class ClippedGaussianPolicy(NetworkPolicy):
 
 
 class CategoricalPolicy(NetworkPolicy):
-    """A categorical policy; the network returns the logits of the choices."""
+    """A categorical policy of one choice, or of several that are independent; the network returns their logits."""
+
+    def __init__(self, context: PolicyContext, network: nn.Module, engine: Engine) -> None:
+        super().__init__(context, network, engine)
+        choices = action_distribution(context.info)
+        assert not isinstance(choices, DiagonalGaussian)
+        self.choices = choices
 
     def act(self, obs: Array, carry: Carry, *, explore: bool, rng: np.random.Generator) -> Act:
         rows = self.observer.scaled(obs)
         logits = allowed(self.outputs(rows), self.observer.mask(rows))
-        choices = Categorical(logits.shape[-1])
-        return Act(choices.sample(logits, rng)[0] if explore else choices.mode(logits), carry)
+        return Act(self.choices.sample(logits, rng)[0] if explore else self.choices.mode(logits), carry)
 
 
 class EpsilonGreedyPolicy(NetworkPolicy):

@@ -25,6 +25,7 @@ from rl_training.algorithms.parts.policies import (
 from rl_training.ops.distributions import (
     FORBIDDEN,
     Categorical,
+    MultiCategorical,
     before_squashing,
     gaussian_log_prob,
     squashed_log_prob,
@@ -110,23 +111,29 @@ class GaussianLikelihood:
 
 
 class CategoricalLikelihood:
-    """Minus the log-probabilities of choices `[B]` with logits `[B, A]`, among the allowed ones of a mask.
+    """Minus the log-probabilities of choices with logits `[B, A]`, among the allowed ones of a mask.
 
+    Actions are one choice `[B]` of `A`, or several `[B, K]`, independent of each other, of `counts` that add up to `A`.
     It reports the log-probabilities.
     """
 
+    def __init__(self, choices: Categorical | MultiCategorical) -> None:
+        self._choices = choices
+
     def loss(self, logits: Tensor, action: Tensor, weight: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        log_prob = _log_prob(logits, action, mask)
+        log_prob = self._log_prob(logits, action, mask)
         return -(weight * log_prob).mean(), log_prob
 
     def gradient(self, logits: Array, action: Array, weight: Array, mask: Array | None) -> tuple[Array, Array]:
         logits = allowed(logits, mask)
-        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        probability = powers / powers.sum(axis=-1, keepdims=True)
-        every = np.arange(len(action))
-        log_prob: Array = np.log(np.maximum(probability[every, action], np.finfo(np.float32).tiny))
-        probability[every, action] -= 1.0
-        return probability * (weight / len(action))[:, None], log_prob
+        slopes, log_prob, every = np.empty_like(logits), np.zeros(len(action), np.float32), np.arange(len(action))
+        for (_, where), chosen in zip(self._choices.factors(), action.reshape(len(action), -1).T, strict=True):
+            powers = np.exp(logits[:, where] - logits[:, where].max(axis=-1, keepdims=True))
+            probability = powers / powers.sum(axis=-1, keepdims=True)
+            log_prob += np.log(np.maximum(probability[every, chosen], np.finfo(np.float32).tiny))
+            probability[every, chosen] -= 1.0
+            slopes[:, where] = probability
+        return slopes * (weight / len(action))[:, None], log_prob
 
     def costs(self, log_prob: Array, action: Array) -> Array:
         return -log_prob
@@ -135,13 +142,10 @@ class CategoricalLikelihood:
         mask, observer = policy.observer.mask(rows), policy.observer
         with torch.inference_mode():
             logits, allowed_ones = policy.by_torch.tensor(rows), None if mask is None else observer.tensor(mask)
-            return -_log_prob(logits, observer.tensor(action), allowed_ones).cpu().numpy()
+            return -self._log_prob(logits, observer.tensor(action), allowed_ones).cpu().numpy()
 
-
-def _log_prob(logits: Tensor, action: Tensor, mask: Tensor | None) -> Tensor:
-    if mask is not None:
-        logits = torch.where(mask, logits, FORBIDDEN)
-    return Categorical(logits.shape[-1]).log_prob(logits, action)
+    def _log_prob(self, logits: Tensor, action: Tensor, mask: Tensor | None) -> Tensor:
+        return self._choices.log_prob(logits if mask is None else torch.where(mask, logits, FORBIDDEN), action)
 
 
 Regression = SquaredError | SquashedLikelihood | GaussianLikelihood | CategoricalLikelihood
@@ -162,4 +166,4 @@ HEADS = {
     "squashed": Head(SquashedGaussianPolicy, 2, lambda policy: SquashedLikelihood()),
 }
 MEAN = Head(DeterministicPolicy, 1, lambda policy: SquaredError())
-CHOICES = Head(CategoricalPolicy, 1, lambda policy: CategoricalLikelihood())
+CHOICES = Head(CategoricalPolicy, 1, lambda policy: CategoricalLikelihood(policy.choices))

@@ -12,7 +12,8 @@ import numpy as np
 
 from rl_training.data.datasets.columns import jumps, place_of, read_columns, read_facts
 from rl_training.data.datasets.dataset import OfflineDataset
-from rl_training.types import Array, SpaceInfo, UserError
+from rl_training.ops.observations import coded
+from rl_training.types import Array, Choices, SpaceInfo, UserError
 
 if TYPE_CHECKING:
     from rl_training.data.replay import Replay
@@ -206,6 +207,11 @@ def fit_dataset(dataset: OfflineDataset, info: SpaceInfo, action_units: str = "a
 
 
 def _fit_observations(obs: Array, info: SpaceInfo, place: str) -> Array:
+    if isinstance(info.coding, Choices) and obs.shape[1:] in (info.coding.shape, (*info.coding.shape, 1)):
+        try:
+            obs = coded(obs.reshape(-1, *info.coding.shape).astype(np.int64), info.coding)
+        except ValueError as error:
+            raise UserError(f"{place}: an observation {error}, as those of the environment") from None
     if obs.shape[1:] != info.obs_shape:
         if info.packed:
             kind = "are a Dict" if info.obs_kind == "dict" else "come with an action mask"

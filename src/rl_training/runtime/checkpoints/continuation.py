@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rl_training.data.replay_files import read_info
 from rl_training.experiment.config import Config
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import fitting_policy, read_checkpoint
@@ -48,9 +48,9 @@ def _check_origin(meta: Mapping[str, Any], config: Config, info: SpaceInfo) -> N
     saved, now = meta["config"], config.flat()
     if saved["algo"] != now["algo"]:
         raise UserError(f"is a run of {saved['algo']}, but this run is of {now['algo']}")
-    spaces = json.loads(json.dumps(info.to_dict()))
+    spaces = info.to_dict()
     kept = (*type(config.model).model_fields, *_SCALES)
-    for there, here, keys in ((saved, now, kept), (meta["spaces"], spaces, spaces)):
+    for there, here, keys in ((saved, now, kept), (read_info(meta["spaces"]).to_dict(), spaces, spaces)):
         for key in keys:
             if there.get(key) != here[key]:
                 raise UserError(f"its {key} is {there.get(key)!r}, but that of this run is {here[key]!r}")

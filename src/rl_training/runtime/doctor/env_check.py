@@ -167,6 +167,9 @@ def _remarks(space: gym.Space[Any], value: Any, name: str = "") -> Iterator[tupl
     if isinstance(space, gym.spaces.Dict):
         for key, part in space.spaces.items():
             yield from _remarks(part, value[key], f"{name}.{key}" if name else key)
+    elif isinstance(space, gym.spaces.Tuple):
+        for index, part in enumerate(space.spaces):
+            yield from _remarks(part, value[index], f"{name}.{index}" if name else str(index))
     elif isinstance(space, gym.spaces.Box):
         yield from _remarks_of_box(space, value, f"observation {name!r}" if name else "an observation")
 

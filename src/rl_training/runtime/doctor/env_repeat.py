@@ -17,6 +17,7 @@ from rl_training.runtime.doctor.report import Level
 from rl_training.runtime.envs.journal import Journal
 from rl_training.runtime.envs.lives import life_lost
 from rl_training.runtime.envs.make import EnvMaker, reset_each
+from rl_training.runtime.envs.observations import CodedObservation
 from rl_training.runtime.envs.own_states import ANCHOR_EVERY, Forgetful, keep_state_of
 from rl_training.runtime.envs.rules import called
 from rl_training.runtime.envs.spaces import ActionScaler, PackedObservation
@@ -83,7 +84,9 @@ class Copy:
     """One environment with its own observations, which takes actions in a policy's format."""
 
     def __init__(self, env: gym.Env[Any, Any], info: SpaceInfo) -> None:
-        self.env = env.env if isinstance(env, PackedObservation) else env
+        while isinstance(env, (PackedObservation, CodedObservation)):
+            env = env.env
+        self.env = env
         self.observation_space: gym.Space[Any] = self.env.observation_space
         self.mask: Array | None = None
         self._masked = info.mask_size > 0
@@ -155,6 +158,8 @@ def copy_of(maker: EnvMaker, info: SpaceInfo) -> AnyCopy:
 def _same(left: Any, right: Any) -> bool:
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(_same, left, right))
     a, b = np.asarray(left), np.asarray(right)
     numbers = a.dtype.kind == "f" and b.dtype.kind == "f"
     return a.shape == b.shape and bool(np.array_equal(a, b, equal_nan=numbers))

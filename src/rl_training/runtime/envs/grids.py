@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from rl_training.types import Array, UserError
 _CODES = (11, 6, 4)
 _DIRECTIONS = 4
 _AGENT, _RED = 10, 0
+_MOST_MISSIONS = 10_000
 
 OBSERVATIONS = ("grid", "pixels")
 VIEWS = ("agent", "whole")
@@ -112,11 +114,28 @@ def mission_vectors(space: Any) -> dict[str, Array]:
     """Every mission of a space, and a 1 for each of its variable words; nothing if there is one mission only."""
     words = space.ordered_placeholders or []
     vectors: dict[str, Array] = {}
-    for choice in product(*(range(len(options)) for options in words)):
-        text = space.mission_func(*(options[index] for options, index in zip(words, choice, strict=True)))
+    for text, choice in _missions(space):
         hot = [_one_hot(index, len(options)) for options, index in zip(words, choice, strict=True) if len(options) > 1]
         vectors.setdefault(text, np.concatenate([np.zeros(0, np.float32), *hot]))
     return vectors if len(vectors) > 1 else {}
+
+
+def missions_of(space: Any) -> set[str]:
+    """Every mission of a space of MiniGrid's missions; nothing for any other space, or if there are too many.
+
+    The space of BabyAI, whose missions are sentences, has one mission and takes any text.
+    """
+    if not (hasattr(space, "ordered_placeholders") and hasattr(space, "mission_func")) or space.contains(""):
+        return set()
+    counts = [len(options) for options in space.ordered_placeholders or []]
+    return {text for text, _ in _missions(space)} if math.prod(counts) <= _MOST_MISSIONS else set()
+
+
+def _missions(space: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Missions, and which of the options of each variable word they have."""
+    words = space.ordered_placeholders or []
+    for choice in product(*(range(len(options)) for options in words)):
+        yield space.mission_func(*(options[index] for options, index in zip(words, choice, strict=True))), choice
 
 
 def _one_hot(index: int, size: int) -> Array:

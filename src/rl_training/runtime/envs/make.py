@@ -37,9 +37,10 @@ from rl_training.runtime.envs.in_turn import InTurn
 from rl_training.runtime.envs.lent import Lender, OneEnvironment
 from rl_training.runtime.envs.limits import limited, shown_limit
 from rl_training.runtime.envs.lives import FrameStack
+from rl_training.runtime.envs.observations import CodedObservation, leaves_of
 from rl_training.runtime.envs.processes import OwnProcesses
 from rl_training.runtime.envs.spaces import PackedObservation, describe_spaces, mask_size
-from rl_training.types import Array, SpaceInfo, UserError
+from rl_training.types import Array, Coding, SpaceInfo, UserError
 
 EnvFactory = Callable[..., Any]
 
@@ -114,7 +115,7 @@ class EnvMaker:
         self._shown_limit: Any = None
         self._made: list[weakref.ref[Any]] = []
         self._packed: PackedObservation | None = None
-        self._obs_choices: tuple[int, int] | None = None
+        self._coding: Coding | None = None
         self.env_packages = settings.env_packages
         self.name = bare_id(env_id)
         register(env_id if factory is None else None, self.env_packages)
@@ -173,17 +174,19 @@ class EnvMaker:
         if self._camera is not None:
             env = self._camera.on(env)
         space = env.observation_space
-        if isinstance(space, gym.spaces.Discrete):
-            self._obs_choices = (int(space.start), int(space.n))
-            env = gym.wrappers.FlattenObservation(env)
-        is_dict = isinstance(env.observation_space, gym.spaces.Dict)
+        several = isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple))
+        if not several:
+            (leaf,) = leaves_of(space, self.env_id)
+            self._coding = leaf.part.coding
+            env = env if isinstance(space, gym.spaces.Box) and self._coding is None else CodedObservation(env, leaf)
         if self.loop.frame_stack > 1:
-            if is_dict:
-                raise UserError(f"frame_stack={self.loop.frame_stack}: Dict observations cannot be stacked")
+            if several:
+                kind = type(space).__name__
+                raise UserError(f"frame_stack={self.loop.frame_stack}: {kind} observations cannot be stacked")
             env = FrameStack(env, self.loop.frame_stack)
-        if not (is_dict or self.masked):
+        if not (several or self.masked):
             return env
-        self._packed = PackedObservation(env, self.env_id, masked=self.masked)
+        self._packed = PackedObservation(env, self.env_id, masked=self.masked, coding=self._coding)
         return self._packed
 
     def _base(self, seat: Callable[[Game], BoardEnv] = SelfPlay) -> gym.Env[Any, Any]:
@@ -270,8 +273,9 @@ class EnvMaker:
 
     def describe(self, envs: VectorEnv[Any, Any, Any]) -> SpaceInfo:
         """The spaces of the environments that this made."""
-        info = describe_spaces(envs.single_observation_space, envs.single_action_space, self.env_id, self._packed)
-        return replace(info, obs_choices=self._obs_choices, two_player=self.game_name is not None)
+        spaces = envs.single_observation_space, envs.single_action_space
+        info = describe_spaces(*spaces, self.env_id, self._packed, self._coding)
+        return replace(info, two_player=self.game_name is not None)
 
     def for_evaluation(
         self, num_envs: int, opponent: Callable[[], Player] = RandomPlayer, openings: int = 0

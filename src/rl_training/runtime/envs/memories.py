@@ -6,8 +6,10 @@ rewards or a count of episodes.
 
 from __future__ import annotations
 
+import os
 import random
 import sys
+import tempfile
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +24,8 @@ from gymnasium import wrappers
 from gymnasium.vector import VectorWrapper
 
 from rl_training.runtime.envs.lent import Lent, LentVector
+from rl_training.runtime.envs.observations import CodedObservation
+from rl_training.runtime.envs.spaces import PackedObservation
 
 Memory = dict[str, int]
 
@@ -30,16 +34,22 @@ _MOST_BYTES = 1 << 24
 _MOST_PARTS = 2_000
 _DEEPEST = 20
 _MOST_NAMES = 3
-# They only watch, so that nothing which they keep can change an episode.
+# They only watch, or translate one observation at a time, so that nothing which they keep can change an episode.
 _WATCHERS = (
     Lent,
     LentVector,
+    CodedObservation,
+    PackedObservation,
     wrappers.HumanRendering,
     wrappers.PassiveEnvChecker,
     wrappers.RecordEpisodeStatistics,
     wrappers.RecordVideo,
     wrappers.RenderCollection,
 )
+# What checkpoints have of translators from before these were left out.
+_FORMER = ("FlattenObservation.", "PackedObservation.")
+# The names of temporary files are made up anew in every process, and say nothing of an episode.
+_TEMPORARY = os.path.join(tempfile.gettempdir(), "")
 _DESCRIPTIONS = ("env", "metadata", "_metadata", "spec", "_cached_spec", "render_mode")
 
 
@@ -58,7 +68,8 @@ def not_restored(then: Sequence[Memory], now: Sequence[Memory]) -> dict[int, str
     """Which attributes are not what they were when they were saved, in words, by environment."""
     faults = {}
     for index, (before, after) in enumerate(zip(then, now, strict=True)):
-        names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+        differing = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+        names = sorted(name for name in differing if name in after or not name.startswith(_FORMER))
         if names:
             others = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
             faults[index] = (
@@ -103,6 +114,8 @@ class _Adder:
         self._parts_left -= 1
         if not self._parts_left:
             raise _TooLarge
+        if isinstance(value, str) and value.startswith(_TEMPORARY):
+            value = _TEMPORARY
         if value is None or isinstance(value, (bool, int, float, complex, str)):
             return zlib.crc32(f"{type(value).__name__} {value!r}".encode(errors="surrogatepass"), total)
         if isinstance(value, (bytes, bytearray)):

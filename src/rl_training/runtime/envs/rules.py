@@ -137,7 +137,13 @@ def observation_complaints(space: gym.Space[Any], value: Any, name: str = "") ->
             return
         for key, part in space.spaces.items():
             yield from observation_complaints(part, value[key], f"{name}.{key}" if name else key)
-    elif isinstance(space, gym.spaces.Box):
+    elif isinstance(space, gym.spaces.Tuple):
+        if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
+            yield f"{where} is {_described(value)}; it must be a tuple of {len(space.spaces)}"
+            return
+        for index, part in enumerate(space.spaces):
+            yield from observation_complaints(part, value[index], f"{name}.{index}" if name else str(index))
+    elif isinstance(space, (gym.spaces.Box, gym.spaces.MultiBinary)):
         array = _as_array(value)
         if array is None:
             yield f"{where} is a {type(value).__name__}; it must be an array of shape {space.shape}"

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from rl_training.ops.observations import layout, pack, row_bytes
+from rl_training.runtime.envs.observations import leaves_of, stored_dtype
 from rl_training.runtime.envs.rules import BrokenRule, observation_complaints
-from rl_training.types import Array, ObsPart, SpaceInfo, UserError
+from rl_training.types import Array, Coding, SpaceInfo, UserError
 
 
 def _choices(action: gym.Space[Any]) -> tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
@@ -46,29 +48,17 @@ def allows_an_action(mask: Array, counts: Sequence[int]) -> bool:
     return all(factor.any() for factor in np.split(mask, np.cumsum(counts)[:-1]))
 
 
-def _stored_dtype(space: gym.spaces.Box) -> str:
-    """Images are stored as bytes, which the network scales; anything else as floats."""
-    return "uint8" if space.dtype == np.uint8 and len(space.shape) >= 2 else "float32"
-
-
-def _parts(observation: gym.Space[Any], env_id: str) -> tuple[ObsPart, ...]:
-    entries = observation.spaces.items() if isinstance(observation, gym.spaces.Dict) else [("", observation)]
-    parts = []
-    for name, space in entries:
-        if not isinstance(space, gym.spaces.Box):
-            raise UserError(
-                f"env_id={env_id!r}: the observation {name!r} is a {type(space).__name__}; only Box is supported"
-            )
-        parts.append(ObsPart(name, space.shape, _stored_dtype(space)))
-    return layout(parts)
-
-
 class PackedObservation(gym.Wrapper[Any, Any, Any, Any]):
-    """Packs a Dict observation, and the mask of `info["action_mask"]`, into one row of bytes."""
+    """Packs an observation of several arrays, and the mask of `info["action_mask"]`, into one row of bytes.
 
-    def __init__(self, env: gym.Env[Any, Any], env_id: str, *, masked: bool) -> None:
+    `coding` is how an observation of one array became the numbers that it is here.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], env_id: str, *, masked: bool, coding: Coding | None = None) -> None:
         super().__init__(env)
-        self.parts = _parts(env.observation_space, env_id)
+        self._leaves = leaves_of(env.observation_space, env_id)
+        parts = [leaf.part for leaf in self._leaves]
+        self.parts = layout(parts if coding is None else [replace(part, coding=coding) for part in parts])
         self.mask_size = mask_size(env.action_space) if masked else 0
         counts = _choices(env.action_space)
         self._counts = counts[1] if counts is not None else ()
@@ -84,19 +74,16 @@ class PackedObservation(gym.Wrapper[Any, Any, Any, Any]):
         return self._row(obs, info, over=bool(terminated or truncated)), reward, terminated, truncated, info
 
     def _row(self, obs: Any, info: Mapping[str, Any], *, over: bool) -> Array:
-        if not self._fits(obs):  # packing would convert it, whatever it is
-            for words in observation_complaints(self.env.observation_space, obs):
-                raise BrokenRule(words)
         mask = self._mask(info, over=over) if self.mask_size else None
-        return pack(obs, mask, self.parts, self.mask_size)
+        return pack(self._arrays(obs), mask, self.parts, self.mask_size)
 
-    def _fits(self, obs: Any) -> bool:
-        """Whether an observation is what it is packed as, at first glance."""
-        for part in self.parts:
-            value = obs.get(part.name) if type(obs) is dict else obs
-            if type(value) is not np.ndarray or value.shape != part.shape or value.dtype != part.dtype:
-                return False
-        return True
+    def _arrays(self, obs: Any) -> dict[str, Array]:
+        try:
+            return {leaf.part.name: leaf.array(obs) for leaf in self._leaves}
+        except (KeyError, IndexError, TypeError):  # an entry is missing
+            for words in observation_complaints(self.env.observation_space, obs):
+                raise BrokenRule(words) from None
+            raise
 
     def _mask(self, info: Mapping[str, Any], *, over: bool) -> Array | None:
         given = info.get("action_mask")
@@ -115,16 +102,34 @@ class PackedObservation(gym.Wrapper[Any, Any, Any, Any]):
         return mask
 
 
+def _bounded(action: gym.spaces.Box) -> str:
+    """A space with the bounds that there are, and others two apart."""
+    low, high = float(action.low.min()), float(action.high.max())
+    low = low if np.isfinite(low) else high - 2.0 if np.isfinite(high) else -1.0
+    high = high if np.isfinite(high) else low + 2.0
+    return f"gymnasium.spaces.Box({low:g}, {high:g}, {action.shape})"
+
+
 def describe_spaces(
-    observation: gym.Space[Any], action: gym.Space[Any], env_id: str, packed: PackedObservation | None = None
+    observation: gym.Space[Any],
+    action: gym.Space[Any],
+    env_id: str,
+    packed: PackedObservation | None = None,
+    coding: Coding | None = None,
 ) -> SpaceInfo:
-    """The spaces as plain data; raises for a space that no algorithm supports."""
+    """The spaces as plain data; raises for a space that no algorithm supports.
+
+    Observations are numbers already, packed or not; `coding` is how those of one array became numbers.
+    """
     if not isinstance(observation, gym.spaces.Box):
-        kind = type(observation).__name__
-        raise UserError(f"env_id={env_id!r}: observations of {kind} are not supported (Box, Discrete, Dict of Box)")
+        raise UserError(
+            f"env_id={env_id!r}: a vector environment of your own must show Box observations, not "
+            f"{type(observation).__name__}; give a function that makes single environments"
+        )
     seen: dict[str, Any] = {
         "obs_shape": observation.shape,
-        "obs_dtype": "uint8" if packed is not None else _stored_dtype(observation),
+        "obs_dtype": "uint8" if packed is not None else stored_dtype(observation),
+        "coding": coding if packed is None else None,
         "parts": packed.parts if packed is not None else (),
         "mask_size": packed.mask_size if packed is not None else 0,
     }
@@ -147,7 +152,8 @@ def describe_spaces(
     if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
         raise UserError(
             f"env_id={env_id!r}: actions are unbounded ({action}); policies act in [-1, 1], which is scaled to the "
-            "environment's bounds, so wrap it in gymnasium.wrappers.RescaleAction or give the space bounds"
+            "environment's bounds. Give it the bounds between which good actions lie, in a function of yours, such as "
+            f"gymnasium.wrappers.TransformAction(env, lambda action: action, {_bounded(action)})"
         )
     low, high = action.low.reshape(-1).tolist(), action.high.reshape(-1).tolist()
     return SpaceInfo(
