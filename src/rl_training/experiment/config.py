@@ -255,7 +255,7 @@ def _check(
     known = [*settings, *(name + suffix for name, s in settings.items() if s.schedulable for suffix in SUFFIXES)]
     for key in merged:
         if key not in settings and key not in scheduling:
-            why = spec.model.absent.get(key)
+            why = {**spec.model.absent, **spec.loop.absent}.get(key)
             problems.append(
                 f"{key}: " + (f"{spec.name} has none: {why}" if why else f"unknown key{suggest(key, known)}")
             )

@@ -24,6 +24,7 @@ from rl_training.runtime.checkpoints.continuation import take_over
 from rl_training.runtime.checkpoints.snapshots import load_snapshot, take_snapshot
 from rl_training.runtime.clock import Stopwatch
 from rl_training.runtime.envs.given import Env
+from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.evaluate import Evaluation, Evaluator, elsewhere
 from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.loops.base import Loop
@@ -59,10 +60,14 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What surrounds a policy: spaces, environments for evaluation, random streams, and libraries that it borrows."""
+    """What surrounds a policy: spaces, environments for evaluation, random streams, and libraries that it borrows.
+
+    `maker` makes environments.
+    """
 
     info: SpaceInfo
     action_dtype: Any
+    maker: EnvMaker
     evaluator: Evaluator
     streams: Streams
     libraries: Libraries

@@ -109,7 +109,7 @@ def build(
             on_failure.callback(source.close)
         elif collects:
             source = _local(config, surroundings, envs, algorithm.policy)
-        loop: Loop = resolve_reference(LOOPS[family], key="family")(algorithm, source, config)
+        loop: Loop = resolve_reference(LOOPS[family], key="family")(algorithm, source, config, surroundings.maker)
         on_failure.pop_all()
     ordered = [
         *_comparisons(config, loop.dataset),
@@ -174,7 +174,7 @@ def _surroundings(
     check_capabilities(config, info)
     check_memory(config, info, maker, num_envs, learns=learns)
     evaluator = Evaluator(maker, info, config.run, asked)
-    surroundings = Surroundings(info, envs.single_action_space.dtype, evaluator, streams, libraries)
+    surroundings = Surroundings(info, envs.single_action_space.dtype, maker, evaluator, streams, libraries)
     return surroundings, envs, _context(config, info)
 
 

@@ -1,0 +1,138 @@
+"""Goal environments: what they would have said of a step, had another goal been desired."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rl_training.data.goal_replay import ACHIEVED, DESIRED
+from rl_training.ops.kernels.checks import all_finite
+from rl_training.runtime.envs.in_turn import InTurn
+from rl_training.runtime.envs.make import EnvMaker
+from rl_training.runtime.envs.spaces import PackedObservation
+from rl_training.runtime.rng import untouched
+from rl_training.types import Array, UserError
+
+_KEYS = ("observation", ACHIEVED, DESIRED)
+# How many steps of the environment are compared with what it says of them afterwards.
+_COMPARED = 30
+
+
+class GoalJudge:
+    """Asks one environment, made for this alone, for the rewards and the ends of steps with other goals.
+
+    It is asked for many steps at once, with goals of its spaces' dtype. Nothing is stored of `info`: the environment
+    gets an empty one for each step.
+    """
+
+    def __init__(self, maker: EnvMaker, reward_clip: float | None) -> None:
+        self._env_id, self._clip = maker.env_id, reward_clip
+        with untouched():
+            env = self._made(maker)
+            self._dtype = _checked_goals(env, self._env_id)
+            self._reward = self._asked(env, "compute_reward")
+            if self._reward is None:
+                raise UserError(
+                    f"her: {self._env_id} has no compute_reward(achieved_goal, desired_goal, info), which says what "
+                    "the reward for another goal would have been"
+                )
+            self._end = self._asked(env, "compute_terminated")
+            self._compare(env)
+
+    def _made(self, maker: EnvMaker) -> gym.Env[Any, Any]:
+        envs = maker.in_turn(1)
+        weakref.finalize(self, envs.close)
+        if not isinstance(envs, InTurn):
+            raise UserError(f"her: {self._env_id} makes vector environments; her needs single ones, to ask for rewards")
+        env = envs.envs[0]
+        return env.env if isinstance(env, PackedObservation) else env
+
+    @staticmethod
+    def _asked(env: gym.Env[Any, Any], name: str) -> Callable[..., Any] | None:
+        return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
+
+    def rewards(self, achieved: Array, desired: Array) -> Array:
+        """The rewards `[N]` of steps that achieved goals `[N, ...]` and were to achieve others."""
+        assert self._reward is not None
+        found = self._answers("compute_reward", self._reward, achieved, desired)
+        if found.shape != (len(achieved),):
+            raise UserError(
+                f"her: compute_reward of {self._env_id} must return {len(achieved)} rewards for goals of shape "
+                f"{achieved.shape}, one for each row (with axis=-1, say); it returned an array of shape {found.shape}"
+            )
+        rewards: Array = found.astype(np.float32)
+        if not all_finite(rewards):
+            raise UserError(f"her: compute_reward of {self._env_id} returned a reward that is not finite")
+        return rewards if self._clip is None else rewards.clip(-self._clip, self._clip)
+
+    def ends(self, achieved: Array, desired: Array) -> Array | None:
+        """Whether such steps terminate their episodes `[N]`; None if the environment does not say.
+
+        Gymnasium-Robotics asks for many rewards at once, but for one end at a time; so an answer that is not one for
+        each row is none, and every row is asked for by itself.
+        """
+        if self._end is None:
+            return None
+        found = self._answers("compute_terminated", self._end, achieved, desired)
+        if found.shape != (len(achieved),):
+            goals = zip(achieved.astype(self._dtype), desired.astype(self._dtype), strict=True)
+            found = np.array([bool(self._end(one, other, {})) for one, other in goals])
+        return found.astype(np.bool_)
+
+    def _answers(self, name: str, ask: Callable[..., Any], achieved: Array, desired: Array) -> Array:
+        try:
+            infos: list[dict[str, Any]] = [{} for _ in achieved]
+            return np.asarray(ask(achieved.astype(self._dtype), desired.astype(self._dtype), infos))
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise UserError(
+                f"her: {name} of {self._env_id} failed on goals of shape {achieved.shape} with an empty info for each "
+                f"row: {type(error).__name__}: {error}"
+            ) from error
+
+    def _compare(self, env: gym.Env[Any, Any]) -> None:
+        """Raise a UserError if the environment's own rewards are not those that it says they are."""
+        env.action_space.seed(0)
+        over, seen = True, list[tuple[Any, float]]()
+        for number in range(_COMPARED):
+            if over:
+                env.reset(seed=number)
+            obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            seen.append((obs, float(reward)))
+            over = terminated or truncated
+        achieved, desired = (np.stack([obs[key] for obs, _ in seen]) for key in (ACHIEVED, DESIRED))
+        given: Array = np.array([reward for _, reward in seen], np.float32)
+        given = given if self._clip is None else given.clip(-self._clip, self._clip)
+        said = self.rewards(achieved, desired)
+        differs = np.flatnonzero(~np.isclose(given, said, rtol=1e-3, atol=1e-5))
+        if differs.size:
+            first = differs[0]
+            raise UserError(
+                f"her: {self._env_id} gave the reward {given[first]:g} for a step of which compute_reward says "
+                f"{said[first]:g}; rewards must depend on the achieved and the desired goal alone (a wrapper that "
+                "changes rewards needs a compute_reward of its own)"
+            )
+        self.ends(achieved, desired)
+
+
+def _checked_goals(env: gym.Env[Any, Any], env_id: str) -> Any:
+    """The dtype of an environment's goals; raises a UserError if it has none, or such as cannot be exchanged."""
+    space = env.observation_space
+    if not isinstance(space, gym.spaces.Dict) or not set(_KEYS) <= space.keys():
+        raise UserError(
+            f"her: {env_id} is no goal environment; its observations must be a Dict of {', '.join(_KEYS)}, and are a "
+            f"{type(space).__name__}" + (f" of {', '.join(space)}" if isinstance(space, gym.spaces.Dict) else "")
+        )
+    achieved, desired = space[ACHIEVED], space[DESIRED]
+    for name, goal in ((ACHIEVED, achieved), (DESIRED, desired)):
+        if not isinstance(goal, gym.spaces.Box):
+            raise UserError(f"her: {name} of {env_id} is a {type(goal).__name__}; it must be a Box")
+    if achieved.shape != desired.shape or achieved.dtype != desired.dtype:
+        raise UserError(
+            f"her: {ACHIEVED} of {env_id} is {achieved.dtype} {achieved.shape} and {DESIRED} {desired.dtype} "
+            f"{desired.shape}; they must be alike, so that one can take the place of the other"
+        )
+    return achieved.dtype
