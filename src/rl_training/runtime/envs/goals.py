@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -17,6 +17,8 @@ from rl_training.runtime.envs.spaces import PackedObservation
 from rl_training.runtime.rng import untouched
 from rl_training.types import Array, UserError
 
+# Where environments say whether an episode was a success: Gymnasium-Robotics uses either name.
+_SUCCESS = ("is_success", "success")
 _KEYS = ("observation", ACHIEVED, DESIRED)
 # How many steps of the environment are compared with what it says of them afterwards.
 _COMPARED = 30
@@ -136,3 +138,14 @@ def _checked_goals(env: gym.Env[Any, Any], env_id: str) -> Any:
             f"{desired.shape}; they must be alike, so that one can take the place of the other"
         )
     return achieved.dtype
+
+
+def success_of(infos: Mapping[str, Any], env: int) -> bool | None:
+    """Whether an environment of several says that its episode, which has just ended, was a success; None if neither."""
+    told = infos.get("final_info", infos)  # that of a vector environment which resets itself at once
+    for key in _SUCCESS:
+        values, given = told.get(key), told.get(f"_{key}")
+        numbers = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "biuf"
+        if numbers and (given is None or given[env]):
+            return bool(values[env])
+    return None
