@@ -48,7 +48,8 @@ class GoalWorld(gym.Env[Any, Any]):
 
     def compute_reward(self, achieved_goal: Array, desired_goal: Array, info: Any) -> Array:
         """The reward of one goal, or of many in rows: it depends on nothing else."""
-        return self.reached(achieved_goal, desired_goal).astype(np.float32) - np.float32(1.0)
+        rewards: Array = self.reached(achieved_goal, desired_goal).astype(np.float32) - np.float32(1.0)
+        return rewards
 
     def reached(self, achieved_goal: Array, desired_goal: Array) -> Array:
         """Whether goals are as close to each other as is demanded."""

@@ -110,7 +110,9 @@ class TinyGoalEnv(TinyEnv):
 
     def compute_reward(self, achieved_goal: Array, desired_goal: Array, info: Any) -> Array:
         """The reward for one goal, or for many in rows."""
-        return self.compute_terminated(achieved_goal, desired_goal, info).astype(np.float32) - np.float32(1.0)
+        reached = self.compute_terminated(achieved_goal, desired_goal, info)
+        rewards: Array = reached.astype(np.float32) - np.float32(1.0)
+        return rewards
 
     def compute_terminated(self, achieved_goal: Array, desired_goal: Array, info: Any) -> Array:
         """Whether an episode ends at one goal, or at many in rows."""
