@@ -35,7 +35,6 @@ class GoalJudge:
         self._env_id, self._clip = maker.env_id, reward_clip
         with untouched():
             env = self._made(maker)
-            self._dtype = _checked_goals(env, self._env_id)
             self._reward = self._asked(env, "compute_reward")
             if self._reward is None:
                 raise UserError(
@@ -48,10 +47,12 @@ class GoalJudge:
     def _made(self, maker: EnvMaker) -> gym.Env[Any, Any]:
         envs = maker.in_turn(1)
         weakref.finalize(self, envs.close)
-        if not isinstance(envs, InTurn):
-            raise UserError(f"her: {self._env_id} makes vector environments; her needs single ones, to ask for rewards")
-        env = envs.envs[0]
-        return env.env if isinstance(env, PackedObservation) else env
+        made = envs.envs[0] if isinstance(envs, InTurn) else None  # others are vector environments of their own
+        env = made.env if isinstance(made, PackedObservation) else made
+        self._dtype = _goal_dtype((envs if env is None else env).observation_space, self._env_id)
+        if env is None:
+            raise UserError(f"her: {self._env_id} makes vector environments; it needs single ones to ask for rewards")
+        return env
 
     @staticmethod
     def _asked(env: gym.Env[Any, Any], name: str) -> Callable[..., Any] | None:
@@ -120,9 +121,8 @@ class GoalJudge:
         self.ends(achieved, desired)
 
 
-def _checked_goals(env: gym.Env[Any, Any], env_id: str) -> Any:
+def _goal_dtype(space: gym.Space[Any], env_id: str) -> Any:
     """The dtype of an environment's goals; raises a UserError if it has none, or such as cannot be exchanged."""
-    space = env.observation_space
     if not isinstance(space, gym.spaces.Dict) or not set(_KEYS) <= space.keys():
         raise UserError(
             f"her: {env_id} is no goal environment; its observations must be a Dict of {', '.join(_KEYS)}, and are a "
