@@ -50,8 +50,8 @@ class GoalReplay(Replay):
         else:
             behind = np.minimum(age, ring.counts[envs] - 1 - newer) if strategy == "episode" else 0
             shift = rng.integers(-behind, ahead + 1)
-        chosen = ring.slots_at(positions + shift, envs)
-        return self.goal(self._store["next_obs"][chosen], ACHIEVED)
+        goals: Array = self.goal(self._store["next_obs"], ACHIEVED)[ring.slots_at(positions + shift, envs)]
+        return goals
 
     def add(self, step: Step) -> Change:
         """Store the real rows of a step; where an environment's ring is full, in place of its oldest ones."""

@@ -88,7 +88,7 @@ class GoalJudge:
 
     def _answers(self, name: str, ask: Callable[..., Any], achieved: Array, desired: Array) -> Array:
         try:
-            infos: list[dict[str, Any]] = [{} for _ in achieved]
+            infos: list[dict[str, Any]] = [{}] * len(achieved)
             return np.asarray(ask(achieved.astype(self._dtype), desired.astype(self._dtype), infos))
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise UserError(
