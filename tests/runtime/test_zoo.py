@@ -109,7 +109,7 @@ Pendulum-v1:
   noise_type: ornstein-uhlenbeck
   normalize: "{'norm_obs': True}"
   learning_starts: 500
-  replay_buffer_class: HerReplayBuffer
+  replay_buffer_class: my_buffers.Own
   policy_kwargs: "{'net_arch': [64, 64], 'n_critics': 3, 'n_quantiles': 10}"
 """
     settings, missing = convert(written(tmp_path, text, "tqc.yml"), "Pendulum-v1")
