@@ -393,3 +393,17 @@ def test_states_of_goal_worlds_can_be_saved() -> None:
 def test_wrong_arguments_of_goal_worlds_are_one_line(name: str, value: Any) -> None:
     with pytest.raises(UserError, match=f"env_kwargs.{name}={value}: must be a whole number of at least 1"):
         bit_flipping(**{name: value})
+
+
+def test_environments_of_gymnasium_robotics_train_and_resume(tmp_path: Path) -> None:
+    """A maze says of one end at a time, names its success otherwise, and has an id with a module."""
+    pytest.importorskip("gymnasium_robotics")
+    pytest.importorskip("mujoco")
+    maze = {"env_id": "gymnasium_robotics:PointMaze_UMaze-v3", "env_kwargs": {"continuing_task": False}}
+    config = tiny(algo="sac", her=True, **maze, time_limit=20, num_envs=2, total_timesteps=96)
+    result = train(config, run_dir=tmp_path / "whole")
+    assert 0.0 <= result["eval_success_rate"] <= 1.0
+    cut_and_resume(config, tmp_path / "half", after=60)
+    # The environment keeps the name of a temporary file, which is another one after a resume.
+    found = training_differences(latest(tmp_path / "whole"), latest(tmp_path / "half"))
+    assert all(where.startswith("envs") for where in found), found
