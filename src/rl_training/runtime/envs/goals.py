@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
@@ -98,16 +99,18 @@ class GoalJudge:
 
     def _compare(self, env: gym.Env[Any, Any]) -> None:
         """Raise a UserError if the environment's own rewards are not those that it says they are."""
-        env.action_space.seed(0)
-        over, seen = True, list[tuple[Any, float]]()
+        actions = deepcopy(env.action_space)  # it may be shared with other environments
+        actions.seed(0)
+        over, seen = True, list[tuple[Array, Array, float]]()
         for number in range(_COMPARED):
             if over:
-                env.reset(seed=number)
-            obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-            seen.append((obs, float(reward)))
+                _, info = env.reset(seed=number)
+            obs, reward, terminated, truncated, info = env.step(actions.sample(info.get("action_mask")))
+            # Copies, since an environment may use its arrays again.
+            seen.append((np.array(obs[ACHIEVED]), np.array(obs[DESIRED]), float(reward)))
             over = terminated or truncated
-        achieved, desired = (np.stack([obs[key] for obs, _ in seen]) for key in (ACHIEVED, DESIRED))
-        given: Array = np.array([reward for _, reward in seen], np.float32)
+        achieved, desired, rewards = (np.stack(column) for column in zip(*seen, strict=True))
+        given: Array = rewards.astype(np.float32)
         given = given if self._clip is None else given.clip(-self._clip, self._clip)
         said = self.rewards(achieved, desired)
         differs = np.flatnonzero(~np.isclose(given, said, rtol=1e-3, atol=1e-5))
