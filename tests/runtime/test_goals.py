@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rl_training.data.hindsight import HindsightMemory
 from rl_training.experiment.fields import json_schema, settings_of
 from rl_training.experiment.registry import REGISTRY, load_spec
 from rl_training.runtime.envs.goals import GoalJudge, success_of
+from rl_training.runtime.envs.spaces import PackedObservation
 from rl_training.runtime.goal_worlds import BitFlipping, PointGoal, bit_flipping, point_goal
 from rl_training.runtime.train import build
 from rl_training.testing import TinyEnv, TinyGoalEnv
@@ -189,6 +191,20 @@ def test_environments_that_answer_wrongly_are_one_line(make: Any, words: str, tm
         train(settings, env_factory=make)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "runs").exists()
+
+
+def test_goals_that_are_stored_in_another_form_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = PackedObservation.__init__
+
+    def moved(self: Any, *arguments: Any, **options: Any) -> None:
+        make(self, *arguments, **options)
+        self.parts = tuple(replace(part, shape=(1, 1)) if "goal" in part.name else part for part in self.parts)
+
+    run = build(load_config(goal_config(her=None)))
+    monkeypatch.setattr(PackedObservation, "__init__", moved)
+    with pytest.raises(UserError, match=r"her: goals of .* must be plain arrays; \(1,\) is stored as"):
+        GoalJudge(run.evaluator._maker, None)
+    run.close()
 
 
 # What the environment is asked.

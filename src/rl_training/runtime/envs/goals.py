@@ -51,9 +51,19 @@ class GoalJudge:
         made = envs.envs[0] if isinstance(envs, InTurn) else None  # others are vector environments of their own
         env = made.env if isinstance(made, PackedObservation) else made
         self._dtype = _goal_dtype((envs if env is None else env).observation_space, self._env_id)
+        if isinstance(made, PackedObservation):
+            self._check_stored(made)
         if env is None:
             raise UserError(f"her: {self._env_id} makes vector environments; it needs single ones to ask for rewards")
         return env
+
+    def _check_stored(self, env: PackedObservation) -> None:
+        """Refuse goals that are stored in another form than the environment's, since it is asked in the stored one."""
+        stored = {part.name: part.shape for part in env.parts}
+        space = env.env.observation_space
+        shape = space[ACHIEVED].shape if isinstance(space, gym.spaces.Dict) else None
+        if not stored.get(ACHIEVED) == stored.get(DESIRED) == shape:
+            raise UserError(f"her: goals of {self._env_id} must be plain arrays; {shape} is stored as {stored}")
 
     @staticmethod
     def _asked(env: gym.Env[Any, Any], name: str) -> Callable[..., Any] | None:
