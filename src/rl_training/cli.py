@@ -83,10 +83,11 @@ def evaluate(
         click.echo(f"against       {judged.opponent}: {match.different} different games of {episodes}")
         click.echo(f"moved first   {match.first}")
         click.echo(f"moved second  {match.second}")
+    success = f", success {metrics['eval_success_rate']:.0%}" if "eval_success_rate" in metrics else ""
     click.echo(
         f"return {metrics['eval_return_mean']:.2f} +- {metrics['eval_return_std']:.2f} over {episodes} episodes "
         f"(min {metrics['eval_return_min']:.2f}, max {metrics['eval_return_max']:.2f}, "
-        f"length {metrics['eval_length_mean']:.1f}) at step {judged.step}"
+        f"length {metrics['eval_length_mean']:.1f}{success}) at step {judged.step}"
     )
 
 

@@ -88,7 +88,7 @@ class RememberingLoop(OnPolicyLoop):
         return metrics
 
 
-def remembering(algorithm: Any, source: Any, config: Any) -> RememberingLoop:
+def remembering(algorithm: Any, source: Any, config: Any, maker: Any) -> RememberingLoop:
     return RememberingLoop(algorithm, source, config.loop)
 
 

@@ -109,7 +109,7 @@ Pendulum-v1:
   noise_type: ornstein-uhlenbeck
   normalize: "{'norm_obs': True}"
   learning_starts: 500
-  replay_buffer_class: HerReplayBuffer
+  replay_buffer_class: my_buffers.Own
   policy_kwargs: "{'net_arch': [64, 64], 'n_critics': 3, 'n_quantiles': 10}"
 """
     settings, missing = convert(written(tmp_path, text, "tqc.yml"), "Pendulum-v1")
@@ -124,6 +124,36 @@ Pendulum-v1:
     }
     left = ["noise_type", "normalize", "replay_buffer_class", "use_sde"]
     assert sorted(line.partition(":")[0] for line in missing) == left
+
+
+HER = """
+FetchReach-v4:
+  policy: MultiInputPolicy
+  replay_buffer_class: HerReplayBuffer
+  replay_buffer_kwargs: "dict(online_sampling=True, goal_selection_strategy='final', n_sampled_goal=2)"
+FetchPush-v4:
+  policy: MultiInputPolicy
+  replay_buffer_class: stable_baselines3.HerReplayBuffer
+FetchSlide-v4:
+  policy: MultiInputPolicy
+  replay_buffer_class: my_buffers.Own
+  replay_buffer_kwargs: dict(handle_timeout_termination=False)
+"""
+
+
+@pytest.mark.parametrize(
+    ("env", "her"),
+    [
+        ("FetchReach-v4", {"strategy": "final", "n_sampled_goal": 2}),
+        ("FetchPush-v4", {"strategy": "future", "n_sampled_goal": 4}),
+        ("FetchSlide-v4", None),
+    ],
+)
+def test_hindsight_is_a_setting(env: str, her: dict[str, Any] | None, tmp_path: Path) -> None:
+    settings, missing = convert(written(tmp_path, HER, "tqc.yml"), env)
+    assert settings.get("her") == her
+    lines = ["replay_buffer_class: 'my_buffers.Own'", "replay_buffer_kwargs: {'handle_timeout_termination': False}"]
+    assert missing == ([] if her else lines)
 
 
 @pytest.mark.parametrize("algo", DEFAULTS)

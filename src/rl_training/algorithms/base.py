@@ -180,6 +180,7 @@ class LoopConfig(ConfigPart):
     frame_stack: int = setting(1, "How many of the latest observations the policy sees.", ge=1, probe=2)
 
     sizes: ClassVar[tuple[str, ...]] = ("frame_stack",)
+    absent: ClassVar[Mapping[str, str]] = {"her": "dqn, ddpg, td3, sac, tqc and redq have hindsight experience replay"}
 
     def least_bytes(self, info: SpaceInfo, num_envs: int) -> int:
         """The RAM that the memory of the loop takes at least."""

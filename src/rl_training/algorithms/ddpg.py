@@ -11,7 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
-from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig, OffPolicyLoopConfig
+from rl_training.algorithms.hindsight import HindsightLoopConfig
+from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
 from rl_training.algorithms.parts.autograd import FIRST, DeterministicLoss
 from rl_training.algorithms.parts.engine import FORMS
 from rl_training.algorithms.parts.networks import EnsembleModelConfig, Networks, build_networks
@@ -117,7 +118,7 @@ SPEC = AlgorithmSpec(
     family="off_policy",
     summary="Deep deterministic policy gradient",
     config=DDPGConfig,
-    loop=OffPolicyLoopConfig,
+    loop=HindsightLoopConfig,
     model=DDPGModelConfig,
     policy=deterministic_policy,
     build=partial(DDPG, variant=Variant()),

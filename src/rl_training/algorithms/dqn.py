@@ -5,21 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
+from rl_training.algorithms.hindsight import HindsightLoopConfig
 from rl_training.algorithms.layers import LayerSizes
-from rl_training.algorithms.off_policy import (
-    Minibatch,
-    OffPolicyAlgorithm,
-    OffPolicyConfig,
-    OffPolicyLoopConfig,
-    OffPolicyModelConfig,
-)
+from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig, OffPolicyModelConfig
 from rl_training.algorithms.parts.discrete_q import DISCRETE_Q, discrete_policy
 from rl_training.algorithms.parts.policies import EpsilonGreedyPolicy
 from rl_training.data.memory import Memory
 from rl_training.types import Array, Capabilities, Metrics
 
 
-class DQNLoopConfig(OffPolicyLoopConfig):
+class DQNLoopConfig(HindsightLoopConfig):
     """Fewer updates than steps, as in the paper."""
 
     train_every: int = setting(4, "Steps between two phases of learning.", aliases=["train_freq"], ge=1, probe=7)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, setting
-from rl_training.algorithms.off_policy import Minibatch, OffPolicyLoopConfig
+from rl_training.algorithms.hindsight import HindsightLoopConfig
+from rl_training.algorithms.off_policy import Minibatch
 from rl_training.algorithms.parts.autograd import MEAN
 from rl_training.algorithms.parts.networks import EnsembleModelConfig
 from rl_training.algorithms.sac import SAC, SACConfig, Variant, soft_policy
@@ -11,7 +12,7 @@ from rl_training.ops.value import td_target
 from rl_training.types import Array, Capabilities, UserError
 
 
-class REDQLoopConfig(OffPolicyLoopConfig):
+class REDQLoopConfig(HindsightLoopConfig):
     """Many updates for each step."""
 
     learning_starts: int = setting(5_000, "Steps of random actions before learning starts.", ge=0, probe=9)

@@ -14,7 +14,8 @@ from pydantic import NonNegativeFloat, field_validator
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, setting
-from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig, OffPolicyLoopConfig
+from rl_training.algorithms.hindsight import HindsightLoopConfig
+from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
 from rl_training.algorithms.parts.autograd import LEAST, SQUARED_ERROR, CriticLoss, Reduction
 from rl_training.algorithms.parts.engine import FORMS
 from rl_training.algorithms.parts.networks import EnsembleModelConfig, Networks, build_networks
@@ -210,7 +211,7 @@ SPEC = AlgorithmSpec(
     family="off_policy",
     summary="Soft actor-critic",
     config=SACConfig,
-    loop=OffPolicyLoopConfig,
+    loop=HindsightLoopConfig,
     model=EnsembleModelConfig,
     policy=soft_policy,
     build=partial(SAC, variant=_SAC),

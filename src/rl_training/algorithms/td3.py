@@ -8,7 +8,7 @@ import numpy as np
 
 from rl_training.algorithms.base import AlgorithmSpec, setting
 from rl_training.algorithms.ddpg import DDPG, DDPGConfig, DeterministicModelConfig, Variant, deterministic_policy
-from rl_training.algorithms.off_policy import OffPolicyLoopConfig
+from rl_training.algorithms.hindsight import HindsightLoopConfig
 from rl_training.types import Array, Capabilities
 
 
@@ -34,7 +34,7 @@ SPEC = AlgorithmSpec(
     family="off_policy",
     summary="Twin delayed deep deterministic policy gradient",
     config=TD3Config,
-    loop=OffPolicyLoopConfig,
+    loop=HindsightLoopConfig,
     model=DeterministicModelConfig,
     policy=deterministic_policy,
     build=partial(DDPG, variant=Variant(smooth=smoothed, policy_delay=lambda cfg: int(cfg.policy_delay))),

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, setting
-from rl_training.algorithms.off_policy import Minibatch, OffPolicyLoopConfig
+from rl_training.algorithms.hindsight import HindsightLoopConfig
+from rl_training.algorithms.off_policy import Minibatch
 from rl_training.algorithms.parts.autograd import MEAN, CriticLoss
 from rl_training.algorithms.parts.networks import EnsembleModelConfig
 from rl_training.algorithms.sac import SAC, SACConfig, Variant, soft_policy
@@ -75,7 +76,7 @@ SPEC = AlgorithmSpec(
     family="off_policy",
     summary="Truncated quantile critics",
     config=TQCConfig,
-    loop=OffPolicyLoopConfig,
+    loop=HindsightLoopConfig,
     model=TQCModelConfig,
     policy=partial(soft_policy, variant=_VARIANT),
     build=build_tqc,

@@ -1885,6 +1885,9 @@ class DQN(Agent):
         Steps between two phases of learning. It is at least 1. Also: train_freq.
     updates_per_step: float = 0.25
         Gradient updates per step of experience, whatever num_envs is. It is above 0.
+    her: rl_training.algorithms.hindsight.Hindsight | None = None
+        Hindsight experience replay in goal environments: true, a strategy (future, final or episode), or
+        `{strategy, n_sampled_goal}`.
     model: str | Callable[..., Any] = "auto"
         `auto` (MLPs, behind convolutions for images), or `module:Name`, called with (SpaceInfo, ModelConfig); in
         Python also the class or function itself.
@@ -1995,6 +1998,7 @@ class DQN(Agent):
         train_every: int = 4,
         train_freq: int = 4,
         updates_per_step: float = 0.25,
+        her: rl_training.algorithms.hindsight.Hindsight | None = None,
         model: str | Callable[..., Any] = "auto",
         hidden_sizes: Sequence[int] | Mapping[str, Sequence[int]] = (64, 64),
         activation: str | type = "relu",
@@ -2066,6 +2070,9 @@ class DDPG(Agent):
         Steps between two phases of learning. It is at least 1. Also: train_freq.
     updates_per_step: float = 1.0
         Gradient updates per step of experience, whatever num_envs is. It is above 0.
+    her: rl_training.algorithms.hindsight.Hindsight | None = None
+        Hindsight experience replay in goal environments: true, a strategy (future, final or episode), or
+        `{strategy, n_sampled_goal}`.
     model: str | Callable[..., Any] = "auto"
         `auto` (MLPs, behind convolutions for images), or `module:Name`, called with (SpaceInfo, ModelConfig); in
         Python also the class or function itself.
@@ -2167,6 +2174,7 @@ class DDPG(Agent):
         train_every: int = 1,
         train_freq: int = 1,
         updates_per_step: float = 1.0,
+        her: rl_training.algorithms.hindsight.Hindsight | None = None,
         model: str | Callable[..., Any] = "auto",
         hidden_sizes: Sequence[int] | Mapping[str, Sequence[int]] = (256, 256),
         activation: str | type = "relu",
@@ -2245,6 +2253,9 @@ class TD3(Agent):
         Steps between two phases of learning. It is at least 1. Also: train_freq.
     updates_per_step: float = 1.0
         Gradient updates per step of experience, whatever num_envs is. It is above 0.
+    her: rl_training.algorithms.hindsight.Hindsight | None = None
+        Hindsight experience replay in goal environments: true, a strategy (future, final or episode), or
+        `{strategy, n_sampled_goal}`.
     model: str | Callable[..., Any] = "auto"
         `auto` (MLPs, behind convolutions for images), or `module:Name`, called with (SpaceInfo, ModelConfig); in
         Python also the class or function itself.
@@ -2353,6 +2364,7 @@ class TD3(Agent):
         train_every: int = 1,
         train_freq: int = 1,
         updates_per_step: float = 1.0,
+        her: rl_training.algorithms.hindsight.Hindsight | None = None,
         model: str | Callable[..., Any] = "auto",
         hidden_sizes: Sequence[int] | Mapping[str, Sequence[int]] = (256, 256),
         activation: str | type = "relu",
@@ -2428,6 +2440,9 @@ class SAC(Agent):
         Steps between two phases of learning. It is at least 1. Also: train_freq.
     updates_per_step: float = 1.0
         Gradient updates per step of experience, whatever num_envs is. It is above 0.
+    her: rl_training.algorithms.hindsight.Hindsight | None = None
+        Hindsight experience replay in goal environments: true, a strategy (future, final or episode), or
+        `{strategy, n_sampled_goal}`.
     model: str | Callable[..., Any] = "auto"
         `auto` (MLPs, behind convolutions for images), or `module:Name`, called with (SpaceInfo, ModelConfig); in
         Python also the class or function itself.
@@ -2533,6 +2548,7 @@ class SAC(Agent):
         train_every: int = 1,
         train_freq: int = 1,
         updates_per_step: float = 1.0,
+        her: rl_training.algorithms.hindsight.Hindsight | None = None,
         model: str | Callable[..., Any] = "auto",
         hidden_sizes: Sequence[int] | Mapping[str, Sequence[int]] = (256, 256),
         activation: str | type = "relu",
@@ -2612,6 +2628,9 @@ class REDQ(Agent):
         Steps between two phases of learning. It is at least 1. Also: train_freq.
     updates_per_step: float = 20.0
         Gradient updates per step of experience, whatever num_envs is. It is above 0.
+    her: rl_training.algorithms.hindsight.Hindsight | None = None
+        Hindsight experience replay in goal environments: true, a strategy (future, final or episode), or
+        `{strategy, n_sampled_goal}`.
     model: str | Callable[..., Any] = "auto"
         `auto` (MLPs, behind convolutions for images), or `module:Name`, called with (SpaceInfo, ModelConfig); in
         Python also the class or function itself.
@@ -2719,6 +2738,7 @@ class REDQ(Agent):
         train_every: int = 1,
         train_freq: int = 1,
         updates_per_step: float = 20.0,
+        her: rl_training.algorithms.hindsight.Hindsight | None = None,
         model: str | Callable[..., Any] = "auto",
         hidden_sizes: Sequence[int] | Mapping[str, Sequence[int]] = (256, 256),
         activation: str | type = "relu",
@@ -2796,6 +2816,9 @@ class TQC(Agent):
         Steps between two phases of learning. It is at least 1. Also: train_freq.
     updates_per_step: float = 1.0
         Gradient updates per step of experience, whatever num_envs is. It is above 0.
+    her: rl_training.algorithms.hindsight.Hindsight | None = None
+        Hindsight experience replay in goal environments: true, a strategy (future, final or episode), or
+        `{strategy, n_sampled_goal}`.
     model: str | Callable[..., Any] = "auto"
         `auto` (MLPs, behind convolutions for images), or `module:Name`, called with (SpaceInfo, ModelConfig); in
         Python also the class or function itself.
@@ -2904,6 +2927,7 @@ class TQC(Agent):
         train_every: int = 1,
         train_freq: int = 1,
         updates_per_step: float = 1.0,
+        her: rl_training.algorithms.hindsight.Hindsight | None = None,
         model: str | Callable[..., Any] = "auto",
         hidden_sizes: Sequence[int] | Mapping[str, Sequence[int]] = (256, 256),
         activation: str | type = "relu",

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from rl_training.data.frame_replay import FrameReplay
+from rl_training.data.goal_replay import GoalReplay
 from rl_training.data.plain_replay import Change, Replay
 from rl_training.data.ram import available_memory, readable
 from rl_training.data.replay_files import read_kind
 from rl_training.data.row_replay import RowReplay
 from rl_training.types import Array, Records, SpaceInfo, UserError
 
-__all__ = ["Change", "FrameReplay", "Replay", "make_replay", "replay_kind", "replay_like", "replay_of"]
+__all__ = ["Change", "FrameReplay", "GoalReplay", "Replay", "make_replay", "replay_kind", "replay_like", "replay_of"]
 
 _LOG = logging.getLogger("rl_training")
 
@@ -36,10 +37,12 @@ def replay_like(info: SpaceInfo, state: Mapping[str, Any], frame_stack: int) -> 
     return make_replay(info, sizes["num_envs"], sizes["buffer_size"], frame_stack, records, rows=rows)
 
 
-def replay_kind(info: SpaceInfo, frame_stack: int = 1, *, rows: bool = False) -> type[Replay]:
+def replay_kind(info: SpaceInfo, frame_stack: int = 1, *, rows: bool = False, goals: bool = False) -> type[Replay]:
     """The kind of buffer that suits the observations: frames are kept once where stacks are made of them."""
     if rows:
         return RowReplay
+    if goals:
+        return GoalReplay
     frames = frame_stack > 1 and info.obs_dtype == "uint8" and not info.packed
     return FrameReplay if frames else Replay
 
@@ -52,12 +55,13 @@ def make_replay(
     records: Records | None = None,
     *,
     rows: bool = False,
+    goals: bool = False,
 ) -> Replay:
-    """Make the replay buffer that suits the observations, or one of `rows` for sequences.
+    """Make the replay buffer that suits the observations, or one of `rows` for sequences, or one that knows `goals`.
 
     Logs its size, and raises a UserError if it does not fit.
     """
-    kind = replay_kind(info, frame_stack, rows=rows)
+    kind = replay_kind(info, frame_stack, rows=rows, goals=goals)
     needed = kind.bytes_needed(info, num_envs, buffer_size, records)
     available = available_memory()
     if available is not None and needed > available:

@@ -317,7 +317,7 @@ def _check(
     known = [*settings, *(name + suffix for name, s in settings.items() if s.schedulable for suffix in SUFFIXES)]
     for key in merged:
         if key not in settings and key not in scheduling:
-            why = spec.model.absent.get(key)
+            why = {**spec.model.absent, **spec.loop.absent}.get(key)
             problems.append(f"{key}: {spec.name} has none: {why}" if why else unknown_key(key, known))
     for key in [key for key, value in merged.items() if callable(value) and key in settings]:
         if settings[key].schedulable:

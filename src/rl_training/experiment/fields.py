@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from rl_training.algorithms.base import AlgorithmSpec, CollectingLoopConfig, ConfigPart, setting_extra
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.schedules import Schedule, parse_schedule
-from rl_training.experiment.settings import EarlyStoppingRule, Expected, RunConfig
+from rl_training.experiment.settings import RunConfig
 
 SUFFIXES = ("_schedule", "_warmup_steps")
 # The settings of runs that say how experience is gathered.
@@ -176,7 +176,7 @@ def _explain_one(part: type[ConfigPart], details: Mapping[str, Any]) -> str:
     if kind == "missing":
         return f"{key}: is missing{_help(part, location)}"
     if kind == "extra_forbidden":
-        known = _nested_names(str(location[0]))
+        known = _nested_names(part.model_fields[str(location[0])].annotation)
         return f"{key}: unknown key{suggest(str(location[-1]), known)}"
     if kind == "value_error":
         message = str(context.get("error", details["msg"]))
@@ -210,10 +210,11 @@ def _help(part: type[ConfigPart], location: list[Any]) -> str:
     return f": {info.description}" if info is not None and info.description else ""
 
 
-def _nested_names(key: str) -> list[str]:
-    nested: dict[str, type[ConfigPart]] = {"early_stopping": EarlyStoppingRule, "expected": Expected}
-    model = nested.get(key)
-    return [] if model is None else [info.alias or name for name, info in model.model_fields.items()]
+def _nested_names(annotation: Any) -> list[str]:
+    """The keys of the mappings that a field takes."""
+    if isinstance(annotation, type) and issubclass(annotation, ConfigPart):
+        return [info.alias or name for name, info in annotation.model_fields.items()]
+    return [name for member in get_args(annotation) for name in _nested_names(member)]
 
 
 def json_schema(spec: AlgorithmSpec) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import EarlyStoppingRule
 from rl_training.runtime.actors.episodes import EPISODE_METRICS
-from rl_training.runtime.evaluate import GAME_METRICS, Evaluation
+from rl_training.runtime.evaluate import GAME_METRICS, SUCCESS_METRIC, Evaluation
 from rl_training.types import Metrics, UserError
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class EarlyStopping(Callback):
         """Report an unknown metric at the first update, long before most evaluations."""
         if self._metric_is_known:
             return
-        known = metrics | dict.fromkeys((*EVALUATION_METRICS, *EPISODE_METRICS), 0.0)
+        known = metrics | dict.fromkeys((*EVALUATION_METRICS, *EPISODE_METRICS, SUCCESS_METRIC), 0.0)
         if self.rule.metric in GAME_METRICS and run.info.two_player:
             known |= dict.fromkeys(GAME_METRICS, 0.0)
         if self.rule.metric not in known:
@@ -193,6 +193,9 @@ class EarlyStopping(Callback):
         rule = self.rule
         known = run.metrics | metrics
         if rule.metric not in known:  # a metric of episodes or updates, and there was none yet
+            if rule.metric == SUCCESS_METRIC:
+                words = "the environment does not say at the end of every episode whether info['is_success']"
+                raise UserError(f"early_stopping.metric={rule.metric!r}: {words}")
             return
         sign = 1.0 if rule.mode == "max" else -1.0
         value = sign * known[rule.metric]

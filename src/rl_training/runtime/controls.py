@@ -10,7 +10,7 @@ from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.registry import REGISTRY, suggest
 from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.callbacks import EVALUATION_METRICS, GREEDY_METRICS, Callback, EarlyStopping, Evaluate
-from rl_training.runtime.evaluate import GAME_METRICS
+from rl_training.runtime.evaluate import GAME_METRICS, SUCCESS_METRIC
 from rl_training.runtime.schedules import ScheduleError, parse_control
 from rl_training.types import UserError
 
@@ -80,7 +80,7 @@ def build_control_callbacks(config: Config | Mapping[str, Any]) -> list[Callback
     run = config.run if isinstance(config, Config) else _checked(_flat(config))
     for rule in run.early_stopping:
         # Other metrics are the algorithm's, which are known after the first step.
-        special = (*GAME_METRICS, *GREEDY_METRICS)
+        special = (*GAME_METRICS, *GREEDY_METRICS, SUCCESS_METRIC)
         if rule.metric.startswith("eval_") and rule.metric not in (*EVALUATION_METRICS, *special):
             near = suggest(rule.metric, (*EVALUATION_METRICS, *special))
             known = ", ".join(EVALUATION_METRICS)

@@ -20,6 +20,7 @@ from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.envs.boards import BoardEnv, Game, RandomPlayer, side_of
 from rl_training.runtime.envs.camera import Camera
 from rl_training.runtime.envs.given import Env, parse_env
+from rl_training.runtime.envs.goals import success_of
 from rl_training.runtime.envs.lives import lives_lost
 from rl_training.runtime.envs.make import EnvMaker, reset_each
 from rl_training.runtime.envs.spaces import ActionScaler, actions_in_words, observations_in_words
@@ -37,6 +38,8 @@ _EVALUATION_SEED = 20_260_312
 _MOST_ENVS = 16
 # Further metrics of games for two players.
 GAME_METRICS = ("eval_win_rate", "eval_draw_rate", "eval_loss_rate")
+# A further metric of environments that say at the end of an episode whether it was a success.
+SUCCESS_METRIC = "eval_success_rate"
 
 
 class Score(NamedTuple):
@@ -74,13 +77,15 @@ class Evaluation:
     """The raw returns and lengths of some episodes.
 
     An episode of a game for two players also has its moves, of both sides, in `games`: as numbers with spaces between
-    them. The policy moves first in the first of these games, second in the next, and so on. `frames` are the pictures
-    of every episode, `[T + 1, height, width, 3]`, if it was rendered as `rgb_array`.
+    them. The policy moves first in the first of these games, second in the next, and so on. `successes` says which
+    episodes ended in success, if the environment says so of all. `frames` are the pictures of every episode,
+    `[T + 1, height, width, 3]`, if it was rendered as `rgb_array`.
     """
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     games: tuple[str, ...] = ()
+    successes: tuple[bool, ...] = ()
     frames: tuple[Array, ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -99,7 +104,8 @@ class Evaluation:
         return Match(Score.of(self.returns[::2]), Score.of(self.returns[1::2]), len(set(self.games)))
 
     def metrics(self) -> Metrics:
-        return self._return_metrics() | self._game_metrics()
+        success = {SUCCESS_METRIC: float(np.mean(self.successes))} if self.successes else {}
+        return self._return_metrics() | self._game_metrics() | success
 
     def _game_metrics(self) -> Metrics:
         match = self.match
@@ -276,6 +282,7 @@ class Evaluator:
         scale = ActionScaler(self._info, envs.single_action_space.dtype)
         returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
         games: dict[int, str] = {}
+        successes: dict[int, bool] = {}
         longest = max(LONGEST_EPISODE, self.maker.time_limit or 0)
         playing = np.arange(envs.num_envs)  # which episode each environment plays
         upcoming = envs.num_envs
@@ -296,7 +303,10 @@ class Evaluator:
             if endless.any():
                 self._say_cut_off(int(playing[endless][0]), longest)
             if done.any():
-                for b in np.flatnonzero(done):
+                for b in np.flatnonzero(done).tolist():
+                    success = success_of(infos, b) if live[b] else None
+                    if success is not None:
+                        successes[int(playing[b])] = success
                     if self._info.two_player and live[b]:
                         games[int(playing[b])] = infos["moves"][b] if ended[b] else ""
                     playing[b], upcoming = upcoming, upcoming + 1
@@ -306,7 +316,8 @@ class Evaluator:
             if explore and policy.carry_per_rollout and done.any():
                 carry = policy.initial_carry(envs.num_envs)  # gSDE's noise would stay the same in all episodes
         moves = tuple(games[number] for number in sorted(games))
-        return Evaluation(tuple(returns.tolist()), tuple(lengths.tolist()), moves)
+        told = tuple(successes[number] for number in sorted(successes)) if len(successes) == len(seeds) else ()
+        return Evaluation(tuple(returns.tolist()), tuple(lengths.tolist()), moves, told)
 
     def _say_cut_off(self, number: int, longest: int) -> None:
         if not self._said_cut_off:

@@ -111,7 +111,9 @@ def build(
             source = _local(config, surroundings, envs, algorithm.policy)
         if config.run.eval_interval is not None and surroundings.evaluator.unable is not None:
             raise UserError(f"eval_interval={config.run.eval_interval}: {surroundings.evaluator.unable}")
-        loop: Loop = resolve_reference(LOOPS[family], key="family")(algorithm, source, config)
+        loop: Loop = resolve_reference(LOOPS[family], key="family")(
+            algorithm, source, config, surroundings.evaluator.maker
+        )
         on_failure.pop_all()
     ordered = [
         *_comparisons(config, loop.dataset),

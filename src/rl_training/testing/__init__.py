@@ -29,6 +29,7 @@ from rl_training.testing.tiny import (
     LinearSoftActorCritic,
     SmallDreamer,
     TinyEnv,
+    TinyGoalEnv,
     another_tiny_dataset,
     tiny_dataset,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "LinearSoftActorCritic",
     "SmallDreamer",
     "TinyEnv",
+    "TinyGoalEnv",
     "another_tiny_dataset",
     "check_algorithm",
     "check_deterministic",

@@ -98,6 +98,41 @@ class TinyEnv(gym.Env[Any, Any]):
         return {"numbers": numbers, "image": image}
 
 
+class TinyGoalEnv(TinyEnv):
+    """The same walk towards a goal anywhere on the line, which is reached or missed; it ends at the goal, too."""
+
+    def __init__(self, actions: str = "discrete") -> None:
+        super().__init__(actions)
+        number = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        shown = {"observation": self.observation_space, "achieved_goal": number, "desired_goal": number}
+        self.observation_space = gym.spaces.Dict(shown)
+        self._goal = np.zeros(1, np.float32)
+
+    def compute_reward(self, achieved_goal: Array, desired_goal: Array, info: Any) -> Array:
+        """The reward for one goal, or for many in rows."""
+        reached = self.compute_terminated(achieved_goal, desired_goal, info)
+        rewards: Array = reached.astype(np.float32) - np.float32(1.0)
+        return rewards
+
+    def compute_terminated(self, achieved_goal: Array, desired_goal: Array, info: Any) -> Array:
+        """Whether an episode ends at one goal, or at many in rows."""
+        return np.asarray(np.abs(achieved_goal - desired_goal)[..., 0] < 0.3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = super().reset(seed=seed, options=options)
+        self._goal = self.np_random.normal(size=1).astype(np.float32)
+        return self._shown(obs), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, _, terminated, truncated, _ = super().step(action)
+        shown = self._shown(obs)
+        reached = bool(self.compute_terminated(shown["achieved_goal"], self._goal, {}))
+        return shown, float(reached) - 1.0, terminated or reached, truncated, {"is_success": reached}
+
+    def _shown(self, obs: Array) -> dict[str, Array]:
+        return {"observation": obs, "achieved_goal": obs[:1].copy(), "desired_goal": self._goal.copy()}
+
+
 class LinearActorCritic(nn.Module):
     """The smallest custom network that `model: module:Name` accepts."""
 

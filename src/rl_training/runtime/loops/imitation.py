@@ -9,6 +9,7 @@ from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.data.datasets.demonstrations import of_dataset
 from rl_training.experiment.config import Config
 from rl_training.runtime.actors.sources import Source
+from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.loops.offline import DatasetIdentity, _build_offline_dataset
 from rl_training.runtime.loops.on_policy import OnPolicyLoop
 from rl_training.runtime.rng import seeded
@@ -35,7 +36,7 @@ def _check_discount(algorithm: GAIL, config: Config) -> None:
         raise UserError(f"gamma={highest}: with absorbing=True it must stay below 1; or set absorbing=False")
 
 
-def make(algorithm: GAIL, source: Source, config: Config) -> OnPolicyLoop:
+def make(algorithm: GAIL, source: Source, config: Config, maker: EnvMaker) -> OnPolicyLoop:
     """The loop of a config."""
     loop = config.loop
     assert isinstance(loop, GAILLoopConfig)

@@ -7,15 +7,19 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from rl_training.algorithms.hindsight import Hindsight, HindsightLoopConfig
 from rl_training.algorithms.off_policy import OffPolicyLoopConfig, ReplayAlgorithm
 from rl_training.data.chunks import Part
 from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.data.hindsight import HindsightMemory
 from rl_training.data.memory import Mixture, ReplayMemory
-from rl_training.data.replay import make_replay
+from rl_training.data.replay import GoalReplay, Replay, make_replay
 from rl_training.data.samplers import PrioritizedSampler
 from rl_training.experiment.config import Config
 from rl_training.runtime.actors.actor import Steps
 from rl_training.runtime.actors.sources import Source
+from rl_training.runtime.envs.goals import GoalJudge
+from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.loops.base import Latest, Refresh
 from rl_training.types import Metrics, UserError
 
@@ -87,7 +91,15 @@ class OffPolicyLoop:
 
 
 def make_memory(algorithm: ReplayAlgorithm, source: Source, config: OffPolicyLoopConfig) -> ReplayMemory:
-    """The replay buffer of a run, with columns for the policy's records."""
+    """The replay buffer of a run, and what decides what is drawn from it."""
+    replay = _make_replay(algorithm, source, config)
+    return ReplayMemory(replay, PrioritizedSampler(replay) if algorithm.prioritized else None)
+
+
+def _make_replay(
+    algorithm: ReplayAlgorithm, source: Source, config: OffPolicyLoopConfig, *, goals: bool = False
+) -> Replay:
+    """A replay buffer with columns for the policy's records."""
     policy, batch_size = algorithm.policy, algorithm.cfg.batch_size
     if config.buffer_size < batch_size:
         raise UserError(
@@ -95,13 +107,30 @@ def make_memory(algorithm: ReplayAlgorithm, source: Source, config: OffPolicyLoo
             "the same transitions several times"
         )
     records = policy.records(policy.info)
-    replay = make_replay(policy.info, source.num_envs, config.buffer_size, config.frame_stack, records)
-    return ReplayMemory(replay, PrioritizedSampler(replay) if algorithm.prioritized else None)
+    return make_replay(policy.info, source.num_envs, config.buffer_size, config.frame_stack, records, goals=goals)
 
 
-def make(algorithm: ReplayAlgorithm, source: Source, config: Config) -> OffPolicyLoop:
+def make_hindsight(
+    algorithm: ReplayAlgorithm, source: Source, config: OffPolicyLoopConfig, her: Hindsight, maker: EnvMaker
+) -> HindsightMemory:
+    """The replay buffer of a run that learns from what it achieved in place of what was desired."""
+    if algorithm.prioritized:
+        raise UserError(
+            "her: cannot be combined with prioritized=True; an error is that of a transition with one goal, and its "
+            "next draw has another"
+        )
+    judge = GoalJudge(maker, config.reward_clip)
+    replay = _make_replay(algorithm, source, config, goals=True)
+    assert isinstance(replay, GoalReplay)
+    return HindsightMemory(replay, judge, her.strategy, her.n_sampled_goal)
+
+
+def make(algorithm: ReplayAlgorithm, source: Source, config: Config, maker: EnvMaker) -> OffPolicyLoop:
     """The loop of a config."""
     loop = config.loop
     assert isinstance(loop, OffPolicyLoopConfig)
-    memory = make_memory(algorithm, source, loop)
+    her = loop.her if isinstance(loop, HindsightLoopConfig) else None
+    memory = (
+        make_memory(algorithm, source, loop) if her is None else make_hindsight(algorithm, source, loop, her, maker)
+    )
     return OffPolicyLoop(algorithm, source, memory, loop, random_steps=loop.learning_starts)

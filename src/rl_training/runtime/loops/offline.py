@@ -25,6 +25,7 @@ from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.references import is_reference, resolve_maker, unfitting_call
 from rl_training.ops.kernels.returns import running_returns_kernel
 from rl_training.runtime.actors.sources import Source
+from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.loops.base import Latest, Refresh, known_time_limit
 from rl_training.runtime.loops.off_policy import OffPolicyLoop
 from rl_training.runtime.rng import seeded
@@ -184,7 +185,7 @@ def _split(dataset: OfflineDataset, fraction: float, seed: int) -> tuple[Offline
     return dataset.split(fraction, np.random.Generator(np.random.PCG64(seeded(seed, "validation"))))
 
 
-def make(algorithm: OffPolicyAlgorithm, source: Source, config: Config) -> OfflineLoop | OffPolicyLoop:
+def make(algorithm: OffPolicyAlgorithm, source: Source, config: Config, maker: EnvMaker) -> OfflineLoop | OffPolicyLoop:
     """The loop of a config: offline training, or online fine-tuning."""
     from rl_training.runtime.loops.fine_tuning import check_sources, make_fine_tuning
 
@@ -261,8 +262,6 @@ def _read(config: Config, loop: DatasetConfig, name: str, info: SpaceInfo) -> Of
 
 
 def _spaces(config: Config) -> SpaceInfo:
-    from rl_training.runtime.envs.make import EnvMaker
-
     maker = EnvMaker(config.run, config.loop)
     envs = maker.masking(maker.vector(1))
     try:

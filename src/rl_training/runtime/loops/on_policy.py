@@ -14,6 +14,7 @@ from rl_training.data.rollout import Rollout
 from rl_training.experiment.config import Config
 from rl_training.runtime.actors.actor import Steps
 from rl_training.runtime.actors.sources import Source
+from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.loops.base import Refresh
 from rl_training.types import Metrics
 
@@ -85,7 +86,7 @@ class OnPolicyLoop:
         return learned | source.metrics()
 
 
-def make(algorithm: OnPolicyAlgorithm, source: Source, config: Config) -> OnPolicyLoop:
+def make(algorithm: OnPolicyAlgorithm, source: Source, config: Config, maker: EnvMaker) -> OnPolicyLoop:
     """The loop of a config."""
     assert isinstance(config.loop, OnPolicyLoopConfig)
     return OnPolicyLoop(algorithm, source, config.loop)

@@ -9,6 +9,7 @@ from rl_training.data.memory import ReplayMemory
 from rl_training.data.ram import available_memory, readable
 from rl_training.experiment.config import Config
 from rl_training.runtime.actors.sources import Source
+from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.loops import off_policy
 from rl_training.runtime.loops.base import known_time_limit
 from rl_training.types import UserError
@@ -16,10 +17,10 @@ from rl_training.types import UserError
 _LOG = logging.getLogger("rl_training")
 
 
-def make(algorithm: MuZero, source: Source, config: Config) -> off_policy.OffPolicyLoop:
+def make(algorithm: MuZero, source: Source, config: Config, maker: EnvMaker) -> off_policy.OffPolicyLoop:
     """The loop of a config; the algorithm learns how long episodes can be, to judge the range of its values."""
     algorithm.range.time_limit = known_time_limit(config)
-    loop = off_policy.make(algorithm, source, config)
+    loop = off_policy.make(algorithm, source, config, maker)
     assert isinstance(loop.memory, ReplayMemory)
     _announce_reanalysis(algorithm, sum(array.data.nbytes for array in loop.memory.replay.arrays.values()))
     return loop

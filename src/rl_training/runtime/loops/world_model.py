@@ -11,6 +11,7 @@ from rl_training.data.row_memory import RowMemory
 from rl_training.data.row_replay import RowReplay
 from rl_training.experiment.config import Config
 from rl_training.runtime.actors.sources import Source
+from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.loops.off_policy import OffPolicyLoop
 from rl_training.types import UserError
 
@@ -35,7 +36,7 @@ class WorldModelLoop(OffPolicyLoop):
         return words
 
 
-def make(algorithm: Dreamer, source: Source, config: Config) -> WorldModelLoop:
+def make(algorithm: Dreamer, source: Source, config: Config, maker: EnvMaker) -> WorldModelLoop:
     """The loop of a config."""
     loop, cfg, policy = config.loop, algorithm.cfg, algorithm.policy
     assert isinstance(loop, WorldLoopConfig)

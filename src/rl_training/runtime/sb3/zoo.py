@@ -52,6 +52,7 @@ _HIDDEN = {
     "td3": ([256, 256], [400, 300]),
 }
 _SAME = ("frame_stack", "env_kwargs", "seed")
+_EXPRESSIONS = ("normalize", "replay_buffer_kwargs")
 _POLICIES = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy")
 
 
@@ -72,7 +73,7 @@ def convert(file: str | Path, env: str, algo: str | None = None) -> Converted:
     kind, settings, missing = KINDS[name], Settings({}, []), []
     data = dict(DEFAULTS[name])
     for key, value in entry.items():
-        value = _python(value, path, key) if key == "normalize" else _number(value)
+        value = _python(value, path, key) if key in _EXPRESSIONS else _number(value)
         if key in data or key in ("use_sde", "sde_sample_freq"):
             data[key] = _schedule(value) if isinstance(value, str) and value.startswith("lin_") else value
         elif key in _HANDLERS:
@@ -254,6 +255,26 @@ def _rms(value: Any, settings: Settings, data: dict[str, Any], kind: Kind) -> No
     settings.values["rms_eps"] = value
 
 
+def _replay_class(value: Any, settings: Settings, data: dict[str, Any], kind: Kind) -> None:
+    """The replay buffer is ours; hindsight is a setting of it."""
+    if str(value).endswith("HerReplayBuffer"):
+        settings.values.setdefault("her", {"strategy": "future", "n_sampled_goal": 4})
+    else:
+        settings.missing.append(f"replay_buffer_class: {value!r:.80}")
+
+
+def _replay_kwargs(value: Any, settings: Settings, data: dict[str, Any], kind: Kind) -> None:
+    given = dict(value) if isinstance(value, dict) else {}
+    ours = {"goal_selection_strategy": "strategy", "n_sampled_goal": "n_sampled_goal"}
+    her = {name: given.pop(theirs) for theirs, name in ours.items() if theirs in given}
+    if her:
+        settings.values["her"] = {"strategy": "future", "n_sampled_goal": 4} | her
+    # Both are about how transitions were kept in earlier versions.
+    rest = {name: item for name, item in given.items() if name not in ("online_sampling", "max_episode_length")}
+    if rest:
+        settings.missing.append(f"replay_buffer_kwargs: {rest!r:.80}")
+
+
 _HANDLERS: dict[str, Callable[[Any, Settings, dict[str, Any], Kind], None]] = {
     "n_timesteps": _timesteps,
     "n_envs": _envs,
@@ -263,4 +284,6 @@ _HANDLERS: dict[str, Callable[[Any, Settings, dict[str, Any], Kind], None]] = {
     "noise_std": _noise_std,
     "use_rms_prop": _optimizer,
     "rms_prop_eps": _rms,
+    "replay_buffer_class": _replay_class,
+    "replay_buffer_kwargs": _replay_kwargs,
 }
