@@ -230,11 +230,11 @@ BANDIT["offline"] = BANDIT["off_policy"] | {
 
 @pytest.mark.parametrize("algo", [algo for algo in capable("vector", "discrete") if algo in REWARDED])
 def test_a_bandit_is_solved(algo: str) -> None:
-    settings = {"learning_rate": 0.02, "n_steps": 16, "max_grad_norm": 1.0, "ent_coef": 0.01}
+    settings = {"learning_rate": 0.02, "num_envs": 4, "n_steps": 16, "max_grad_norm": 1.0, "ent_coef": 0.01}
     settings |= {"learning_starts": 100, "train_every": 4, "updates_per_step": 1.0, **DATA.get(algo, {})}
     settings |= {"batch_size": 16} if algo in PLANNING else {}
     settings |= TINY_WORLD | {"learning_rate": 3e-3, "updates_per_step": 0.5} if algo in DREAMING else {}
-    run = trained(algo, Bandit, total_timesteps=STEPS[algo], num_envs=4, **known_settings(algo, settings))
+    run = trained(algo, Bandit, total_timesteps=STEPS[algo], **known_settings(algo, settings))
     assert chosen(run.algorithm, np.ones((1, 1), np.float32), explore=False).action.tolist() == [2]
     assert run.eval_metrics["eval_return_mean"] == 1.0
     if run.config.loop.collects:
@@ -259,8 +259,8 @@ DATA["gumbel_muzero"] = {"num_simulations": 16, "sampled_actions": 16, "rescale_
 
 @pytest.mark.parametrize("algo", [algo for algo in capable("vector", "continuous") if algo in REWARDED])
 def test_a_continuous_bandit_is_solved_in_the_environments_own_units(algo: str) -> None:
-    base = {"learning_rate_schedule": "linear", "num_envs": 4, "total_timesteps": STEPS[algo]}
-    settings = BANDIT[REGISTRY[algo].family] | DATA.get(algo, {})
+    base = {"learning_rate_schedule": "linear", "total_timesteps": STEPS[algo]}
+    settings = {"num_envs": 4} | BANDIT[REGISTRY[algo].family] | DATA.get(algo, {})
     run = trained(algo, ContinuousBandit, **base | known_settings(algo, settings))
     # 4 in [-2, 6] is 0.5 in [-1, 1]. A search only chooses among samples, so it comes less near.
     action = chosen(run.algorithm, np.ones((1, 1), np.float32), explore=False).action

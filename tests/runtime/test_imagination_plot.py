@@ -179,7 +179,7 @@ def test_the_command_says_what_it_wrote(runs: Path, command: Command, tmp_path: 
     ("words", "message"),
     [
         (["ppo", "--imagination"], "ppo has no world model; runs of dreamer have one"),
-        (["cartpole", "--imagination", "--search"], "--search, --imagination: are two pictures"),
+        (["cartpole", "--imagination", "--search"], "--search, --imagination: are different pictures"),
         (["cartpole", "--imagination", "--simulations", "3"], "--simulations: is for --search alone"),
         (["cartpole", "--search", "--horizon", "3"], "--horizon: is for --imagination alone"),
         (["cartpole", "--step", "3"], "--step: is for --search and --imagination alone"),

@@ -115,7 +115,7 @@ _EXPLAINED = {
     "wandb_project_name": _WANDB,
     "wandb_entity": _WANDB,
     "exp_name": "give output_dir, or tags",
-    "capture_video": "record episodes of a saved policy instead",
+    "capture_video": "wrap the environment in Gymnasium's RecordVideo, in a function that makes it",
     "torch_deterministic": "runs are always deterministic on a CPU",
     "framework": "there is PyTorch alone",
     "cuda": _DEVICE,
