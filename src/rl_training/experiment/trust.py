@@ -38,6 +38,8 @@ _PACKAGED = {
     "env_id": (
         "rl_training.runtime.no_velocity:NoVelocity",
         "rl_training.runtime.cartpole_pixels:cartpole_pixels",
+        "rl_training.runtime.goal_worlds:bit_flipping",
+        "rl_training.runtime.goal_worlds:point_goal",
     ),
     "dataset": tuple(
         f"rl_training.data.packaged:{name}" for name in ("pendulum_medium", "pendulum_expert", "cartpole_expert")
