@@ -15,7 +15,7 @@ from rl_training.experiment.registry import REGISTRY
 from rl_training.experiment.settings import EarlyStoppingRule
 from rl_training.runtime import clock as clock_module
 from rl_training.runtime.callbacks import EarlyStopping, Evaluate, Log, Save, crossed
-from rl_training.runtime.evaluate import Evaluation
+from rl_training.runtime.evaluations import Evaluation
 from rl_training.runtime.train import build
 from run_helpers import Pulled, PullPlug, Recording, latest, metrics_rows, pace, tiny
 

@@ -136,7 +136,7 @@ class Scores(Callback):
         self.scores = list(scores)
 
     def on_start(self, run: Any) -> None:
-        from rl_training.runtime.evaluate import Evaluation
+        from rl_training.runtime.evaluations import Evaluation
 
         def scored(episodes: int) -> Evaluation:
             return Evaluation((self.scores.pop(0),), (1,))

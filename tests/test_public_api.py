@@ -51,7 +51,7 @@ from rl_training.experiment.registry import REGISTRY
 from rl_training.runtime.a2c_trainer import train_a2c
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import read_checkpoint
-from rl_training.runtime.evaluate import Evaluation
+from rl_training.runtime.evaluations import Evaluation
 from rl_training.runtime.ppo_trainer import train_ppo
 from run_helpers import Recording, Walk, differences, latest, metrics_rows, tiny, training_differences
 

@@ -38,7 +38,8 @@ from rl_training.runtime.envs.boards import Game, PerfectPlayer, RandomPlayer, S
 from rl_training.runtime.envs.journal import Journal
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.envs.perfect import tictactoe_best_moves, tictactoe_value
-from rl_training.runtime.evaluate import Evaluation, Evaluator, Score, game_seeds, play_match
+from rl_training.runtime.evaluate import Evaluator, game_seeds, play_match
+from rl_training.runtime.evaluations import Evaluation, Score
 from rl_training.runtime.opponents import PolicyPlayer
 from rl_training.runtime.train import build
 from rl_training.types import SpaceInfo

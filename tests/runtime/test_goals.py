@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rl_training import UserError, evaluate_checkpoint, load_config, resume_training, train
+from rl_training import SAC, UserError, evaluate_checkpoint, load_config, resume_training, train
 from rl_training.data.hindsight import HindsightMemory
 from rl_training.experiment.fields import json_schema, settings_of
 from rl_training.experiment.registry import REGISTRY, load_spec
@@ -191,6 +191,11 @@ def test_environments_that_answer_wrongly_are_one_line(make: Any, words: str, tm
         train(settings, env_factory=make)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_environment_that_cannot_be_copied_is_refused() -> None:
+    with pytest.raises(UserError, match="her: goals are judged in an environment of their own: copies of the given"):
+        SAC(gym.Wrapper(PointGoal(2, 0.1)), her=True)
 
 
 def test_goals_that_are_stored_in_another_form_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

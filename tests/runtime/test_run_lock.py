@@ -199,7 +199,7 @@ class Scores(Callback):
         self.scores = list(scores)
 
     def on_start(self, run: Any) -> None:
-        from rl_training.runtime.evaluate import Evaluation
+        from rl_training.runtime.evaluations import Evaluation
 
         run.evaluate = lambda episodes: Evaluation((self.scores.pop(0),), (1,))
 

@@ -17,7 +17,7 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.changes import ANEW
 from rl_training.runtime.envs.camera import render_mode
 from rl_training.runtime.envs.given import Env, parse_env
-from rl_training.runtime.evaluate import Evaluation
+from rl_training.runtime.evaluations import Evaluation
 from rl_training.runtime.loggers import ProgressDisplay
 from rl_training.runtime.train import Run, TrainResult, build
 from rl_training.runtime.train import run as run_training

@@ -16,12 +16,13 @@ from rl_training.experiment.registry import load_spec
 from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.envs.given import Env
 
-_CURVE = float | str | Mapping[str, Any] | None
+_CURVE = float | str | Mapping[str, Any] | Callable[[float], float] | None
 # What Python code may give besides what a config holds.
 _TAKEN: dict[str, Any] = {
     "activation": str | type,
     "early_stopping": Mapping[str, Any] | Sequence[Mapping[str, Any]],
     "env_packages": str | Sequence[str],
+    "her": bool | str | Mapping[str, Any] | None,
     "loggers": str | Sequence[str],
     "model": str | Callable[..., Any],
 }

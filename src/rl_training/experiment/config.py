@@ -23,7 +23,7 @@ from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_o
 from rl_training.experiment.manager import RunFolder
 from rl_training.experiment.other_words import unknown_key
 from rl_training.experiment.presets import preset_names, preset_path
-from rl_training.experiment.references import is_reference, leads_back, name_of
+from rl_training.experiment.references import by_name, is_reference
 from rl_training.experiment.registry import REGISTRY, load_spec, proper_name, suggest
 from rl_training.experiment.schedules import Control, Schedule, ScheduleError, parse_control
 from rl_training.experiment.settings import RunConfig
@@ -31,8 +31,6 @@ from rl_training.experiment.trust import SCHEDULES, TRAINING, Gate, code_in, nam
 from rl_training.types import UserError
 
 _LIKE_AN_ENVIRONMENT = re.compile(r"-v[0-9]+$")
-# The settings that take a function or a class as well as its name; so do schedules.
-_TAKE_OBJECTS = {"model"}
 
 
 class ConfigError(UserError):
@@ -93,7 +91,7 @@ def load_config(
     Code that a file in a run's folder names must be given, noted, or trusted.
     """
     source, base, run = _read_target(target)
-    (base, *given), objects = _by_name([base, parse_overrides(overrides), values])
+    (base, *given), objects = by_name([base, parse_overrides(overrides), values])
     gate = None if run is None else Gate.before(run, RunFolder(run).run_id, given, trust=trust)
     return _load(source, [base, *given], gate).holding(objects)
 
@@ -116,7 +114,7 @@ def saved_config(
     saved = meta["config"]
     if not isinstance(saved, Mapping):
         raise UserError(f"{str(checkpoint)!r}: is damaged or foreign (its config is a {type(saved).__name__})")
-    layers, objects = _by_name([parse_overrides(overrides), values])
+    layers, objects = by_name([parse_overrides(overrides), values])
     how: dict[str, Any] = {"trust": trust, "options": options}
     gate = Gate.before(owner_of(checkpoint), meta.get("run_id"), [*layers, *given], **how)
     plain = {str(key): value for key, value in saved.items()}
@@ -128,21 +126,6 @@ def saved_config(
         except ConfigError as own:  # it is wrong without the changes too
             raise damaged(checkpoint, f"its config: {'; '.join(own.problems)}") from None
         raise
-
-
-def _by_name(layers: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Callable[..., Any]]]:
-    """The layers with a name where a function or a class is given, and those of the top layer that need passing on."""
-    named = [dict(layer) for layer in layers]
-    objects: dict[str, Callable[..., Any]] = {}
-    for layer in named:
-        for key in _TAKE_OBJECTS & layer.keys():
-            value = layer[key]
-            objects.pop(key, None)
-            if callable(value):
-                layer[key] = name_of(value)
-                if not leads_back(layer[key]):
-                    objects[key] = value
-    return named, objects
 
 
 def _load(

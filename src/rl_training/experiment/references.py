@@ -11,7 +11,7 @@ import pkgutil
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ DISTRIBUTIONS = {
 
 # What the recorded name of code begins with that no reference leads back to.
 CUSTOM = "custom "
+# The settings that take a function or a class as well as its name; so do schedules.
+_TAKE_OBJECTS = {"model"}
 
 
 def is_reference(text: str) -> bool:
@@ -72,6 +74,24 @@ def is_nameless(text: str) -> bool:
 def leads_back(text: str) -> bool:
     """Whether another program finds the same object by this name: it is in a module, not in a script or notebook."""
     return not is_nameless(text) and text.partition(":")[0] != "__main__"
+
+
+def by_name(layers: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Callable[..., Any]]]:
+    """Layers of settings with names in place of functions and classes, and those that no name leads back to.
+
+    What another layer replaces further up is not among them.
+    """
+    named = [dict(layer) for layer in layers]
+    objects: dict[str, Callable[..., Any]] = {}
+    for layer in named:
+        for key in _TAKE_OBJECTS & layer.keys():
+            value = layer[key]
+            objects.pop(key, None)
+            if callable(value):
+                layer[key] = name_of(value)
+                if not leads_back(layer[key]):
+                    objects[key] = value
+    return named, objects
 
 
 def resolve_reference(text: str, *, key: str) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import EarlyStoppingRule
 from rl_training.runtime.actors.episodes import EPISODE_METRICS
-from rl_training.runtime.evaluate import GAME_METRICS, SUCCESS_METRIC, Evaluation
+from rl_training.runtime.evaluations import GAME_METRICS, SUCCESS_METRIC, Evaluation
 from rl_training.types import Metrics, UserError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.registry import REGISTRY, suggest
 from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.callbacks import EVALUATION_METRICS, GREEDY_METRICS, Callback, EarlyStopping, Evaluate
-from rl_training.runtime.evaluate import GAME_METRICS, SUCCESS_METRIC
+from rl_training.runtime.evaluations import GAME_METRICS, SUCCESS_METRIC
 from rl_training.runtime.schedules import ScheduleError, parse_control
 from rl_training.types import UserError
 

@@ -15,7 +15,7 @@ from rl_training.experiment.config import Config
 from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.envs.boards import Game
 from rl_training.runtime.envs.make import EnvMaker
-from rl_training.runtime.evaluate import Score
+from rl_training.runtime.evaluations import Score
 from rl_training.runtime.libraries import Threads
 from rl_training.runtime.opponents import PolicyPlayer
 from rl_training.runtime.rng import seeded

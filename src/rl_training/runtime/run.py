@@ -24,7 +24,8 @@ from rl_training.runtime.checkpoints.continuation import take_over
 from rl_training.runtime.checkpoints.snapshots import load_snapshot, take_snapshot
 from rl_training.runtime.clock import Stopwatch
 from rl_training.runtime.envs.given import Env
-from rl_training.runtime.evaluate import Evaluation, Evaluator, elsewhere
+from rl_training.runtime.evaluate import Evaluator, elsewhere
+from rl_training.runtime.evaluations import Evaluation
 from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.loops.base import Loop
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition

@@ -24,7 +24,8 @@ from rl_training.runtime.checkpoints.lock import Lock, hold
 from rl_training.runtime.envs.given import Env
 from rl_training.runtime.envs.ids import is_same_id
 from rl_training.runtime.envs.make import EnvFactory
-from rl_training.runtime.evaluate import Evaluation, elsewhere
+from rl_training.runtime.evaluate import elsewhere
+from rl_training.runtime.evaluations import Evaluation
 from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.saved_policy import restore_policy

@@ -119,6 +119,8 @@ def make_hindsight(
             "her: cannot be combined with prioritized=True; an error is that of a transition with one goal, and its "
             "next draw has another"
         )
+    if maker.lender is not None:
+        raise maker.lender.cannot("her: goals are judged in an environment of their own")
     judge = GoalJudge(maker, config.reward_clip)
     replay = _make_replay(algorithm, source, config, goals=True)
     assert isinstance(replay, GoalReplay)
