@@ -160,3 +160,4 @@ class Capabilities:
     recurrent: bool | Literal["optional"] = False
     offline: bool = False
     two_player: bool = False
+    multi_task: bool = False

@@ -12,6 +12,7 @@ import numpy as np
 from rl_training.api.inputs import check_state, policy_rows, start_mask
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.registry import REGISTRY
+from rl_training.experiment.tasks import one_of
 from rl_training.runtime.arguments import callback_list, whole_number
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.envs.given import Env, parse_env
@@ -20,6 +21,7 @@ from rl_training.runtime.evaluate import Evaluation
 from rl_training.runtime.libraries import Threads
 from rl_training.runtime.loggers import ProgressDisplay
 from rl_training.runtime.rng import seeded, untouched
+from rl_training.runtime.task_evaluation import Evaluations
 from rl_training.runtime.train import Run, TrainResult, build
 from rl_training.runtime.train import run as run_training
 from rl_training.runtime.workflows import opposition, restore
@@ -31,21 +33,21 @@ A = TypeVar("A", bound="Agent")
 class Agent:
     """An algorithm with its policy, its environments and its training state.
 
-    `env` is a Gymnasium id, a function that makes an environment, or an environment made by `gymnasium.make`. All
-    other settings are those of the config (`rl-training describe ppo` lists them). Nothing is written to disk unless
+    `env` is a Gymnasium id, a function that makes an environment, or an environment made by `gymnasium.make`; `tasks`
+    name several environments in its place, for algorithms that learn several tasks. All other settings are those of the config (`rl-training describe ppo` lists them). Nothing is written to disk unless
     `output_dir` is given or `save` is called.
     """
 
     algo: ClassVar[str] = ""
 
-    def __init__(self, env: Env, *misplaced: Any, **settings: Any) -> None:
+    def __init__(self, env: Env | None = None, *misplaced: Any, **settings: Any) -> None:
         if misplaced:
             name = type(self).__name__
             raise UserError(
                 f"{name}({env!r}, {misplaced[0]!r}, ...): takes only the environment by position, and all settings by "
                 f"name, as in {name}('CartPole-v1', seed=1); there is no policy argument: use hidden_sizes and model"
             )
-        env_settings, factory = parse_env(env)
+        env_settings, factory = ({}, None) if env is None else parse_env(env)
         self._writes = "output_dir" in settings
         given = {"algo": self.algo} | env_settings | settings
         self._adopt(build(load_config(given), env_factory=factory))
@@ -56,7 +58,8 @@ class Agent:
         self._run = run
         self._fresh = False
         self._result: TrainResult | None = None
-        self._scale = ActionScaler(run.info, np.dtype(run.action_dtype))
+        dtypes = run.action_dtypes
+        self._scale = {task: ActionScaler(info, np.dtype(dtypes[task])) for task, info in run.spaces.items()}
         # The package draws from the run's streams only. User code may draw from the global ones, so it is guarded.
         known = run.config.model.model == "auto" and run.config.run.algo in REGISTRY
         threads = run.config.run.threads
@@ -127,21 +130,24 @@ class Agent:
         deterministic: bool = False,
         *,
         action_masks: Array | Sequence[Any] | None = None,
+        task: str | None = None,
     ) -> tuple[Array, Any]:
         """Return actions in the environment's units, for one observation or a batch, and the policy's next state.
 
         A recurrent policy needs its state: pass it with the next observation, and mark in `episode_start` the
-        observations that are the first of an episode. Without a state, all of them are.
+        observations that are the first of an episode. Without a state, all of them are. An agent that learned several
+        tasks needs the name of the `task` that the observations are from.
         """
-        rows, single = policy_rows(obs, action_masks, self._run.info)
+        name = one_of(self.config.tasks, task)
+        policy = self._run.algorithm.policy.for_task(name)
+        rows, single = policy_rows(obs, action_masks, policy.info)
         check_state(state, len(rows))
-        policy = self._run.algorithm.policy
         carry = policy.initial_carry(len(rows)) if state is None else state
         if episode_start is not None:
             carry = policy.begin_episodes(carry, start_mask(episode_start, len(rows)))
         with self._acting():
             act = policy.act(rows, carry, explore=not deterministic, rng=self._prediction_rng)
-        action = self._scale(act.action)
+        action = self._scale[name](act.action)
         return (action[0] if single else action), act.carry
 
     def evaluate(
@@ -153,8 +159,8 @@ class Agent:
         opponent: str | Path | None = None,
         openings: int = 0,
         trust: bool = False,
-    ) -> Evaluation:
-        """Play episodes on seeds that are the same in every evaluation, with greedy actions.
+    ) -> Evaluation | Evaluations:
+        """Play episodes on seeds that are the same in every evaluation, with greedy actions; of every task, if several.
 
         With `deterministic=False` the policy explores as in training, with random numbers that are the same in every
         evaluation; Dreamer, which is judged by the actions that it samples, does so unless it is `deterministic=True`.

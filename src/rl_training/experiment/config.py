@@ -6,7 +6,7 @@ A config is flat on disk and has four frozen parts once it is read. All mistakes
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from rl_training.experiment.references import is_reference
 from rl_training.experiment.registry import REGISTRY, load_spec, suggest
 from rl_training.experiment.schedules import Control, Schedule, ScheduleError, parse_control
 from rl_training.experiment.settings import RunConfig
+from rl_training.experiment.tasks import written_out
 from rl_training.experiment.trust import TRAINING, Gate, code_in, names_code, owner_of, run_around
 from rl_training.types import UserError
 
@@ -64,6 +65,21 @@ class Config:
     def replace(self, **values: Any) -> Config:
         """The same config with other values, checked again."""
         return load_config(self.flat(), **values)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names of the tasks; a run in one environment has one task without a name."""
+        return ("",) if self.run.tasks is None else tuple(self.run.tasks)
+
+    def for_task(self, name: str) -> Config:
+        """The config of one task as that of a run in one environment."""
+        if self.run.tasks is None:
+            return self
+        task = self.run.tasks[name]
+        own = task.given("env_id", "env_packages", "env_kwargs", "num_envs")
+        loop = task.given(*({"time_limit", "frame_stack", "reward_clip"} & type(self.loop).model_fields.keys()))
+        run = self.run.model_copy(update={**own, "tasks": None})
+        return replace(self, run=run, loop=self.loop.model_copy(update=loop))
 
 
 def load_config(
@@ -126,6 +142,11 @@ def _load(
     for layer in layers:
         above = _canonical(layer, settings, problems)
         merged = _merge(_without_defaults(merged, above, settings), spec.model.on_top(above, merged))
+        if "tasks" in merged:
+            try:
+                merged["tasks"] = written_out(merged["tasks"])
+            except ValueError as error:
+                problems.append(f"tasks: {error}")
     config = _check(source, spec, settings, _with_default_schedules(merged, settings), problems)
     if gate is not None:
         gate.admit(code_in(config, uses))

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from rl_training.algorithms.base import AlgorithmSpec, ConfigPart, setting_extra
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.schedules import Schedule, parse_schedule
-from rl_training.experiment.settings import EarlyStoppingRule, Expected, RunConfig
+from rl_training.experiment.settings import RunConfig
 
 SUFFIXES = ("_schedule", "_warmup_steps")
 _LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
@@ -160,7 +160,7 @@ def _explain_one(part: type[ConfigPart], details: Mapping[str, Any]) -> str:
     if kind == "missing":
         return f"{key}: is missing{_help(part, location)}"
     if kind == "extra_forbidden":
-        known = _nested_names(str(location[0]))
+        known = _nested_names(part.model_fields[str(location[0])].annotation)
         return f"{key}: unknown key{suggest(str(location[-1]), known)}"
     if kind == "value_error":
         message = str(context.get("error", details["msg"]))
@@ -194,10 +194,11 @@ def _help(part: type[ConfigPart], location: list[Any]) -> str:
     return f": {info.description}" if info is not None and info.description else ""
 
 
-def _nested_names(key: str) -> list[str]:
-    nested: dict[str, type[ConfigPart]] = {"early_stopping": EarlyStoppingRule, "expected": Expected}
-    model = nested.get(key)
-    return [] if model is None else [info.alias or name for name, info in model.model_fields.items()]
+def _nested_names(annotation: Any) -> list[str]:
+    """The keys of the mappings that a field takes."""
+    if isinstance(annotation, type) and issubclass(annotation, ConfigPart):
+        return [info.alias or name for name, info in annotation.model_fields.items()]
+    return [name for member in get_args(annotation) for name in _nested_names(member)]
 
 
 def json_schema(spec: AlgorithmSpec) -> dict[str, Any]:
@@ -226,12 +227,16 @@ def json_schema(spec: AlgorithmSpec) -> dict[str, Any]:
     one_rule = {"$ref": "#/$defs/EarlyStoppingRule"}  # accepted by itself, without a list around it
     properties["early_stopping"] = {"anyOf": [one_rule, rules, {"type": "null"}]}
     properties["algo_kwargs"] = {"type": "object"}
+    named = {"anyOf": [*properties["tasks"]["anyOf"], {"type": "array", "items": {"type": "string"}}]}
+    properties["tasks"] = properties["tasks"] | named  # a list of ids is their short form
+    alone = {"required": ["env_id"]}
+    needed = {"anyOf": [alone, {"required": ["tasks"]}]} if spec.capabilities.multi_task else alone
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"rl_training config of {spec.name}",
         "type": "object",
         "properties": properties,
-        "required": ["env_id"],
+        **needed,
         "additionalProperties": False,
         "$defs": definitions,
     }

@@ -11,6 +11,22 @@ from rl_training.experiment.registry import REGISTRY, capable
 from rl_training.types import SpaceInfo, UserError
 
 
+def check_tasks(config: Config) -> None:
+    """Raise a UserError, which names algorithms that can, if this one cannot learn several tasks."""
+    if config.run.tasks is not None and not config.spec.capabilities.multi_task:
+        others = [name for name, entry in REGISTRY.items() if entry.capabilities.multi_task]
+        raise UserError(
+            f"tasks: algo={config.run.algo!r} learns in one environment, which env_id names, and not in several tasks"
+            f"{_advice(others)}"
+        )
+
+
+def refuse_for_tasks(config: Config, what: str) -> None:
+    """Raise a UserError about something that means one environment, if a run has several tasks."""
+    if config.run.tasks is not None:
+        raise UserError(f"{what}: means one environment, and this run has the tasks {', '.join(config.tasks)}")
+
+
 def check_capabilities(config: Config, info: SpaceInfo) -> None:
     """Raise a UserError, which names algorithms that can, if this one cannot work with these spaces."""
     able = config.spec.capabilities

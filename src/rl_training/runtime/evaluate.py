@@ -81,6 +81,16 @@ class Evaluation:
     games: tuple[str, ...] = ()
 
     @property
+    def by_task(self) -> Mapping[str, Evaluation]:
+        """The evaluation of every task: there is one, which has no name."""
+        return {"": self}
+
+    @property
+    def score(self) -> float | None:
+        """The mean of normalised scores, which only tasks have."""
+        return None
+
+    @property
     def mean(self) -> float:
         return float(np.mean(self.returns))
 

@@ -13,26 +13,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rl_training.data.replay_files import read_info
 from rl_training.experiment.config import Config, load_config, saved_config
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.manager import RunFolder, versions
 from rl_training.experiment.references import reference_to
-from rl_training.experiment.settings import Expected
+from rl_training.experiment.tasks import spread, without_task
 from rl_training.experiment.trust import ELSEWHERE, EPISODES, EPISODES_ELSEWHERE, POLICY, TRAINING
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.capabilities import refuse_for_tasks
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint, find_newest, find_run, recover, sweep_leftovers
 from rl_training.runtime.checkpoints.checkpoint import fitting_policy, read_checkpoint, read_meta
 from rl_training.runtime.checkpoints.drafts import sweep_files
 from rl_training.runtime.checkpoints.lock import Lock, hold
+from rl_training.runtime.checkpoints.spaces import spaces_for
 from rl_training.runtime.envs.given import Env
 from rl_training.runtime.envs.ids import is_same_id
 from rl_training.runtime.envs.make import EnvFactory
-from rl_training.runtime.evaluate import Evaluation, elsewhere
+from rl_training.runtime.evidence import Measured, claim_of, final_value, mean_of_last
+from rl_training.runtime.evaluate import Evaluation, Evaluator, elsewhere
 from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.saved_policy import restore_policy
+from rl_training.runtime.task_evaluation import Evaluations, TaskEvaluator
 from rl_training.runtime.train import Run, TrainResult, build, build_policy, policy_for
 from rl_training.runtime.train import run as run_training
 from rl_training.types import Metrics, UserError
@@ -82,7 +85,7 @@ class Judged(NamedTuple):
     """The step of a checkpoint, the evaluation of its policy, and the opponent in a game for two players."""
 
     step: int
-    evaluation: Evaluation
+    evaluation: Evaluation | Evaluations
     opponent: str
 
 
@@ -113,14 +116,16 @@ def judge_checkpoint(
     uses = POLICY if env is not None else EPISODES if env_factory is None else EPISODES_ELSEWHERE
     how: dict[str, Any] = {"trust": asked.trust, "uses": uses, "options": {"env_id": "--env "}}
     config = saved_config(found, checkpoint.meta, **how, **changes)
+    evaluator: Evaluator | TaskEvaluator
     if env is None:
         policy, surroundings = build_policy(config, env_factory=env_factory, asked=asked)
         evaluator, libraries = surroundings.evaluator, surroundings.libraries
     else:
+        refuse_for_tasks(config, f"env={env!r}")
         libraries = Libraries(config.run.threads)
-        info = read_info(checkpoint.meta["spaces"])
-        evaluator = elsewhere(env, config, info, asked)
-        policy = policy_for(config, info)
+        spaces = spaces_for(config, checkpoint.meta, found)
+        evaluator = elsewhere(env, config, spaces[""], asked)
+        policy = policy_for(config, spaces)
     with libraries, closing(evaluator):
         explore = policy.judged_by_samples if deterministic is None else not deterministic
         restore_policy(policy, config, checkpoint, found, explore=explore)
@@ -187,22 +192,26 @@ def _lifting(stop_reason: str | None) -> set[str]:
 
 
 def _changes(saved: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]]:
-    now = config.flat()
+    order, was = list(config.run.tasks or ()), list(saved.get("tasks") or ())
+    if set(order) == set(was) and order != was:  # the order of tasks is that in which they are learned
+        raise _cannot_change("tasks", was, order)
+    saved, now = spread(saved), spread(config.flat())
     settings = settings_of(config.spec)
     changes = {}
     for key in sorted(saved.keys() | now.keys()):
         old, new = saved.get(key), now.get(key)
         if old == new:
             continue
-        setting = settings.get(key)
-        if key == "env_id" and is_same_id(str(new), old):
+        name = without_task(key)
+        setting = settings.get(name)
+        if name == "env_id" and is_same_id(str(new), old):
             changes[key] = (old, new)
             continue
-        fixed = key in _FIXED or (
+        fixed = name in _FIXED or (
             setting is not None
             and (setting.part in ("loop", "model") or setting.static or setting.kind.startswith("bool"))
             and setting.part != "run"
-            and key not in _MOVABLE
+            and name not in _MOVABLE
         )
         if fixed:
             raise _cannot_change(key, old, new)
@@ -327,16 +336,6 @@ class Verification:
         return self.mean >= self.expected and (self.final_expected is None or self.final_mean >= self.final_expected)
 
 
-class _Evaluations(Callback):
-    """Keeps the returns of a run's evaluations."""
-
-    def __init__(self) -> None:
-        self.returns: list[float] = []
-
-    def on_eval(self, run: Run, metrics: Metrics) -> None:
-        self.returns.append(metrics["eval_return_mean"])
-
-
 def verify_preset(
     preset: str,
     overrides: Iterable[str] = (),
@@ -346,10 +345,10 @@ def verify_preset(
 ) -> Verification:
     """Train a preset on the seeds of its evidence and measure each seed's return as the preset specifies."""
     overrides = list(overrides)
-    expected, bar = _claim(preset, load_config(preset, overrides))
+    expected, bar = claim_of(preset, load_config(preset, overrides))
     returns, minutes, finals = {}, {}, {}
     for seed in seeds or expected.seeds:
-        evaluations = _Evaluations()
+        evaluations = Measured()
         run = build(load_config(preset, overrides, seed=seed), callbacks=[*callbacks, evaluations])
         started = time.perf_counter()
         try:
@@ -358,40 +357,14 @@ def verify_preset(
             run_training(run)
             minutes[seed] = (time.perf_counter() - started) / 60.0
             if expected.measure == "last_5_evaluations":
-                returns[seed] = _mean_of_last(evaluations.returns, 5)
+                returns[seed] = mean_of_last(evaluations.values, 5)
                 if expected.final_return is not None:
-                    finals[seed] = run.evaluate(expected.episodes).mean
+                    finals[seed] = final_value(run, expected.episodes)
             else:
-                returns[seed] = run.evaluate(expected.episodes).mean
+                returns[seed] = final_value(run, expected.episodes)
         finally:
             run.close()
     return Verification(preset, bar, expected.measure, returns, minutes, expected.final_return, finals)
-
-
-def _claim(preset: str, config: Config) -> tuple[Expected, float]:
-    """The `expected` block of a preset and the return that it claims; raises if it claims none."""
-    expected, settings = config.run.expected, config.run
-    if expected is None:
-        raise UserError(f"{preset}: has no 'expected' block to compare with")
-    if expected.return_ is None:
-        raise UserError(
-            f"{preset}: is marked long: no evidence is claimed for its {settings.total_timesteps:,} steps, so there is "
-            f"nothing to verify; `rl-training train {preset}` trains it"
-        )
-    if expected.measure == "last_5_evaluations":
-        interval = settings.eval_interval or settings.total_timesteps
-        if settings.total_timesteps < 5 * interval:
-            raise UserError(
-                f"expected.measure={expected.measure!r}: eval_interval={settings.eval_interval} gives fewer than five "
-                f"evaluations in total_timesteps={settings.total_timesteps}"
-            )
-    return expected, expected.return_
-
-
-def _mean_of_last(returns: Sequence[float], count: int) -> float:
-    if len(returns) < count:
-        raise UserError(f"expected.measure: the run ended after {len(returns)} evaluations; it needs {count}")
-    return float(np.mean(returns[-count:]))
 
 
 __all__ = ["Verification", "evaluate_checkpoint", "read_meta", "restore", "resume_training", "verify_preset"]

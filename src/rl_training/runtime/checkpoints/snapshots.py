@@ -10,6 +10,7 @@ from rl_training.experiment.notes import known_run_id
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, way_out
 from rl_training.runtime.checkpoints.chunk_files import load_arrays
 from rl_training.runtime.checkpoints.fitting import is_ours, loading
+from rl_training.runtime.checkpoints.spaces import write_spaces
 from rl_training.runtime.rng import restore_streams, streams_state, untouched
 from rl_training.runtime.schedules import restore_hyperparameters, set_by_hand
 from rl_training.runtime.trees import check_like
@@ -25,7 +26,7 @@ def take_snapshot(run: Run) -> Checkpoint:
         "step": run.steps,
         "run_id": run.archive.run_id,
         "config": run.config.flat(),
-        "spaces": run.info.to_dict(),
+        "spaces": write_spaces(run.spaces),
         "versions": versions(),
         "engine": run.algorithm.engine,
         "threads": run.config.run.threads,
