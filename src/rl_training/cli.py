@@ -15,6 +15,7 @@ from rl_training.cli_check import check
 from rl_training.cli_dataset import dataset
 from rl_training.cli_options import parallel_options, trust_option
 from rl_training.cli_plot import plot
+from rl_training.cli_results import evaluation_lines, result_lines
 from rl_training.cli_seeds import doing_seeds, refuse_for_one_run, report_seeds
 from rl_training.cli_zoo import import_zoo
 from rl_training.types import UserError
@@ -148,16 +149,8 @@ def evaluate(
     asked = opposition(opponent, openings, trust=trust)
     deterministic = None if stochastic is None else not stochastic
     judged = judge_checkpoint(run, num_episodes=episodes, deterministic=deterministic, asked=asked, **options)
-    metrics, match = judged.evaluation.metrics(), judged.evaluation.match
-    if match is not None:
-        click.echo(f"against       {judged.opponent}: {match.different} different games of {episodes}")
-        click.echo(f"moved first   {match.first}")
-        click.echo(f"moved second  {match.second}")
-    click.echo(
-        f"return {metrics['eval_return_mean']:.2f} +- {metrics['eval_return_std']:.2f} over {episodes} episodes "
-        f"(min {metrics['eval_return_min']:.2f}, max {metrics['eval_return_max']:.2f}, "
-        f"length {metrics['eval_length_mean']:.1f}) at step {judged.step}"
-    )
+    for line in evaluation_lines(judged):
+        click.echo(line)
 
 
 @cli.command()
@@ -186,12 +179,12 @@ def list_algorithms() -> None:
     """List the algorithms and what each supports."""
     from rl_training.experiment.registry import REGISTRY
 
-    names = ("algorithm", "family", "observations", "actions", "recurrent", "offline", "two players", "")
+    names = ("algorithm", "family", "observations", "actions", "recurrent", "offline", "two players", "tasks", "")
     rows: list[tuple[str, ...]] = [names]
     for name, entry in REGISTRY.items():
         able = entry.capabilities
         named = {True: "yes", False: "-", "optional": "optional"}
-        flags = [named[flag] for flag in (able.recurrent, able.offline, able.two_player)]
+        flags = [named[flag] for flag in (able.recurrent, able.offline, able.two_player, able.multi_task)]
         rows.append((name, entry.family, ", ".join(able.observations), ", ".join(able.actions), *flags, entry.summary))
     _print_table(rows)
 
@@ -335,9 +328,8 @@ def _watching(quiet: bool) -> Iterator[list[Callback]]:
 
 
 def _report(result: TrainResult) -> None:
-    mean, deviation = result.get("eval_return_mean"), result.get("eval_return_std")
-    if mean is not None:
-        click.echo(f"return      {mean:.2f} +- {deviation:.2f} ({result['eval_episodes']:.0f} evaluation episodes)")
+    for line in result_lines(result):
+        click.echo(line)
     if "eval_win_rate" in result:
         shares = [f"{result[f'eval_{word}_rate']:.0%}" for word in ("win", "draw", "loss")]
         click.echo("games       {} won, {} drawn, {} lost".format(*shares))

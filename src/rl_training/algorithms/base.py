@@ -279,7 +279,7 @@ class Policy(ABC):
     judged_by_samples: ClassVar[bool] = False
 
     def __init__(self, context: PolicyContext) -> None:
-        self.info, self.tasks, self.task = context.info, context.tasks, ""
+        self.info, self.tasks, self.task = context.info, context.tasks, next(iter(context.tasks))
         self.values = {name: float(getattr(context.config, name)) for name in self.acting_settings}
 
     @property
@@ -290,7 +290,7 @@ class Policy(ABC):
     def for_task(self: P, name: str) -> P:
         """The policy as it acts in a task: with the spaces of that task as `info`, and its name as `task`.
 
-        Everything else is shared, so networks and `values` must be changed in place. `policy_state` is that of all
+        What SPEC builds is that of the first task. Everything else is shared, so networks and `values` must be changed in place. `policy_state` is that of all
         tasks. A policy that has more than its `info` from a task adds it here.
         """
         if name == self.task:

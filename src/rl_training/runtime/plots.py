@@ -85,6 +85,16 @@ class Plot:
     notes: Sequence[str] = field(default_factory=tuple)
 
 
+def _tasks_in(config: Mapping[str, Any]) -> list[str]:
+    """The names of the tasks in a config that was read from a file."""
+    tasks = config.get("tasks")
+    return [str(name) for name in tasks] if isinstance(tasks, Mapping) else []
+
+
+def _trained_on(config: Mapping[str, Any]) -> str:
+    return ", ".join(_tasks_in(config)) or str(config.get("env_id"))
+
+
 def plot_runs(
     paths: Iterable[str | Path],
     *,
@@ -234,7 +244,8 @@ def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> s
     differing = [key for key in keys if any(c.get(key) != config.get(key) for c in like)]
     words = [f"{key}={_shown(config.get(key))}" for key in differing[:_MOST_WORDS]]
     more = ["..."] if len(differing) > _MOST_WORDS else []
-    return ", ".join([*(str(config.get(key)) for key in names), *words, *more]) or str(config.get("algo"))
+    named = [_trained_on(config) if key == "env_id" else str(config.get(key)) for key in names]
+    return ", ".join([*named, *words, *more]) or str(config.get("algo"))
 
 
 def _shown(value: Any) -> str:
@@ -247,10 +258,29 @@ def _known_metrics(asked: Sequence[str], runs: Sequence[LoggedRun]) -> list[str]
     for name in asked:
         if name not in known:
             raise UserError(f"--metric={name!r}: no such metric{suggest(name, known)} (known: {', '.join(known)})")
-    found = list(dict.fromkeys(asked)) or [name for name in DEFAULT_METRICS if name in known]
+    found = list(dict.fromkeys(asked)) or _usual_metrics(runs, known)
     if not found:
         raise UserError(f"there are no returns yet; choose with --metric (known: {', '.join(known)})")
     return found
+
+
+def _usual_metrics(runs: Sequence[LoggedRun], known: Sequence[str]) -> list[str]:
+    """The returns of runs in one environment, and those of every task of the others: evaluated, or in training."""
+    tasks = [_tasks_in(run.config) for run in runs]
+    found = [name for name in DEFAULT_METRICS if name in known and not all(tasks)]
+    for task in dict.fromkeys(task for its in tasks for task in its):
+        found += [name for metric in DEFAULT_METRICS if (name := f"{task}/{metric}") in known][:1]
+    return found
+
+
+def _titles(metric: str, groups: Sequence[Group]) -> tuple[str, str]:
+    """What stands above a panel, and beside it."""
+    task, _, name = metric.rpartition("/")
+    if name not in _TITLES:
+        return metric, metric
+    title, label = _TITLES[name]
+    title = title if name != DEFAULT_METRICS[0] else _evaluation_title(groups)
+    return (f"{task}. {title}" if task else title), label
 
 
 def common_curves(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array] | None:
@@ -279,8 +309,8 @@ def draw(groups: Sequence[Group], metrics: Sequence[str]) -> Any:
     same_scale = len(metrics) > 1 and all(name in DEFAULT_METRICS for name in metrics)
     panels = figure.subplots(1, len(metrics), sharex=True, sharey=same_scale, squeeze=False)[0]
     for panel, metric in zip(panels, metrics, strict=True):
-        title, label = _TITLES.get(metric, (metric, metric))
-        panel.set_title(title if metric != "eval_return_mean" else _evaluation_title(groups), fontsize=10)
+        title, label = _titles(metric, groups)
+        panel.set_title(title, fontsize=10)
         panel.set_ylabel(label)
         panel.set_xlabel(_clock(groups))
         for index, group in enumerate(groups):
@@ -364,6 +394,6 @@ def _clock(groups: Sequence[Group]) -> str:
 def _heading(groups: Sequence[Group]) -> str:
     configs = [group.runs[0].config for group in groups]
     algos = {str(config.get("algo")) for config in configs}
-    environments = {str(config.get("env_id")) for config in configs}
+    environments = {_trained_on(config) for config in configs}
     words = [", ".join(sorted(names)) for names in (algos, environments) if len(names) == 1]
     return " on ".join(words) or "Learning curves"

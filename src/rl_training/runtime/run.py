@@ -72,6 +72,11 @@ class Surroundings:
     streams: Streams
     libraries: Libraries
 
+    @property
+    def info(self) -> SpaceInfo:
+        """The spaces of the first task."""
+        return next(iter(self.spaces.values()))
+
 
 class Run:
     """A run: its algorithm, and its progress.
@@ -95,7 +100,7 @@ class Run:
         self.config = config
         self.code = tuple(code)
         self.spaces, self.action_dtypes = surroundings.spaces, surroundings.action_dtypes
-        self.info, self.action_dtype = self.spaces[config.tasks[0]], self.action_dtypes[config.tasks[0]]
+        self.info, self.action_dtype = surroundings.info, self.action_dtypes[config.tasks[0]]
         self.evaluator, self.streams = surroundings.evaluator, surroundings.streams
         self.libraries = surroundings.libraries
         self.algorithm = algorithm

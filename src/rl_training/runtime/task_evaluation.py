@@ -52,7 +52,10 @@ class Evaluations(Mapping[str, Evaluation]):
 
     def metrics(self) -> Metrics:
         """The metrics of every task under its name, and the means over tasks."""
-        found: Metrics = {"eval_return_mean": self.mean, "eval_episodes": float(sum(len(e.returns) for e in self.values()))}
+        found: Metrics = {
+            "eval_return_mean": self.mean,
+            "eval_episodes": float(sum(len(e.returns) for e in self.values())),
+        }
         if self.score is not None:
             found[f"{SCORE}_mean"] = self.score
         for task, one in self.items():
@@ -93,4 +96,8 @@ def evaluation_metrics(settings: RunConfig, single: tuple[str, ...]) -> tuple[st
     example = Evaluation(returns=(0.0,), lengths=(1,))
     scores = {name: task.score for name, task in settings.tasks.items() if task.score is not None}
     stem = SCORE if len(scores) == len(settings.tasks) else "eval_return"
-    return (*Evaluations(dict.fromkeys(settings.tasks, example), scores).metrics(), f"{stem}_best", f"{stem}_last5_mean")
+    return (
+        *Evaluations(dict.fromkeys(settings.tasks, example), scores).metrics(),
+        f"{stem}_best",
+        f"{stem}_last5_mean",
+    )

@@ -149,9 +149,7 @@ def policy_for(config: Config, spaces: Mapping[str, SpaceInfo]) -> Policy:
         return config.spec.policy(PolicyContext(**_context(config, spaces)))
 
 
-def _surroundings(
-    config: Config, worlds: Mapping[str, World], streams: Streams, libraries: Libraries
-) -> Surroundings:
+def _surroundings(config: Config, worlds: Mapping[str, World], streams: Streams, libraries: Libraries) -> Surroundings:
     spaces = {task: world.info for task, world in worlds.items()}
     dtypes = {task: world.envs.single_action_space.dtype for task, world in worlds.items()}
     return Surroundings(spaces, dtypes, evaluator_of(worlds, config), streams, libraries)
