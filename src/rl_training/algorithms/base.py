@@ -290,8 +290,8 @@ class Policy(ABC):
     def for_task(self: P, name: str) -> P:
         """The policy as it acts in a task: with the spaces of that task as `info`, and its name as `task`.
 
-        What SPEC builds is that of the first task. Everything else is shared, so networks and `values` must be changed in place. `policy_state` is that of all
-        tasks. A policy that has more than its `info` from a task adds it here.
+        What SPEC builds is that of the first task. Everything else is shared, so networks and `values` must be changed
+        in place. `policy_state` is that of all tasks. A policy that has more than its `info` from a task adds it here.
         """
         if name == self.task:
             return self

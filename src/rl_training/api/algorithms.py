@@ -34,8 +34,9 @@ class Agent:
     """An algorithm with its policy, its environments and its training state.
 
     `env` is a Gymnasium id, a function that makes an environment, or an environment made by `gymnasium.make`; `tasks`
-    name several environments in its place, for algorithms that learn several tasks. All other settings are those of the config (`rl-training describe ppo` lists them). Nothing is written to disk unless
-    `output_dir` is given or `save` is called.
+    name several environments in its place, for algorithms that learn several tasks. All other settings are those of the
+    config (`rl-training describe ppo` lists them). Nothing is written to disk unless `output_dir` is given or `save` is
+    called.
     """
 
     algo: ClassVar[str] = ""

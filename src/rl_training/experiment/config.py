@@ -142,11 +142,11 @@ def _load(
     for layer in layers:
         above = _canonical(layer, settings, problems)
         merged = _merge(_without_defaults(merged, above, settings), spec.model.on_top(above, merged))
-        if "tasks" in merged:
+        if "tasks" in above:
             try:
                 merged["tasks"] = written_out(merged["tasks"])
             except ValueError as error:
-                problems.append(f"tasks: {error}")
+                raise ConfigError(source, [*problems, f"tasks: {error}"]) from None
     config = _check(source, spec, settings, _with_default_schedules(merged, settings), problems)
     if gate is not None:
         gate.admit(code_in(config, uses))

@@ -54,6 +54,7 @@ def claim_of(preset: str, config: Config) -> tuple[Expected, float]:
 
 
 def mean_of_last(returns: Sequence[float], count: int) -> float:
+    """The mean of the last evaluations; raises if there were fewer."""
     if len(returns) < count:
         raise UserError(f"expected.measure: the run ended after {len(returns)} evaluations; it needs {count}")
     return float(np.mean(returns[-count:]))

@@ -30,8 +30,8 @@ from rl_training.runtime.checkpoints.spaces import spaces_for
 from rl_training.runtime.envs.given import Env
 from rl_training.runtime.envs.ids import is_same_id
 from rl_training.runtime.envs.make import EnvFactory
-from rl_training.runtime.evidence import Measured, claim_of, final_value, mean_of_last
 from rl_training.runtime.evaluate import Evaluation, Evaluator, elsewhere
+from rl_training.runtime.evidence import Measured, claim_of, final_value, mean_of_last
 from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.saved_policy import restore_policy

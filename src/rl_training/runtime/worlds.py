@@ -48,7 +48,7 @@ def make_worlds(
     worlds = {}
     for task in config.tasks:
         with in_task(task):
-            how: dict[str, Any] = {"learns": learns, "spaces_only": spaces_only}
+            how: dict[str, Any] = {"learns": learns, "spaces_only": spaces_only, "of_several": bool(task)}
             worlds[task] = _make_world(config.for_task(task), env_factory, on_failure, asked, **how)
     check_memory_of_tasks([(world.config, world.info, world.maker) for world in worlds.values()], learns=learns)
     return worlds
@@ -62,6 +62,7 @@ def _make_world(
     *,
     learns: bool,
     spaces_only: bool,
+    of_several: bool,
 ) -> World:
     num_envs = envs_of(config) if learns else 1
     maker = EnvMaker(config.run, config.loop, env_factory)
@@ -72,7 +73,7 @@ def _make_world(
     envs = maker.masking(envs)
     on_failure.callback(envs.close)
     info = maker.describe(envs)
-    check_capabilities(config, info)
+    check_capabilities(config, info, of_several=of_several)
     check_memory(config, info, maker, num_envs, learns=learns)
     return World(config, maker, envs, info, Evaluator(maker, info, config.run, asked))
 
