@@ -27,7 +27,7 @@ def read_spaces(plain: Any) -> dict[str, SpaceInfo]:
     if not isinstance(found, Mapping) or not found:
         raise ValueError(f"the spaces of the tasks are {found!r:.80}")
     for one in found.values():
-        if isinstance(one, Mapping) and not isinstance(one.get("parts"), list):
+        if isinstance(one, Mapping) and not isinstance(one.get("parts"), (list, tuple)):
             raise ValueError("the spaces have no list of parts")
     return {task: read_info(one) for task, one in found.items()}
 
