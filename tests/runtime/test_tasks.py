@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from rl_training.runtime.checkpoints.spaces import read_spaces, spaces_for, writ
 from rl_training.runtime.datasets import open_dataset
 from rl_training.runtime.saved_policy import load_policy
 from rl_training.runtime.train import Run, build
+from rl_training.testing.contract import CHECKS, check_settings_are_live
 from rl_training.types import UserError
 from run_helpers import (
     Command,
@@ -133,6 +134,13 @@ def test_another_task_moves_no_other() -> None:
     assert all(np.array_equal(left, right) for left, right in zip(*kept, strict=True))
     for run in (alone, both):
         run.close()
+
+
+@pytest.mark.parametrize("count", [0, 2])
+# Its networks take no `model` and no `activation`.
+@pytest.mark.parametrize("check", [check for check in CHECKS if check is not check_settings_are_live])
+def test_the_example_keeps_the_contract_with_one_task_and_with_two(check: Callable[..., None], count: int) -> None:
+    check(SPEC, tasks=count)
 
 
 # Leaving collection.
