@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rl_training import Agent, evaluate_checkpoint, resume_training, train
+from rl_training import Agent, evaluate_checkpoint, resume_training, train, train_seeds
 from rl_training.data import ram
 from rl_training.experiment.config import load_config
 from rl_training.runtime.actors.task_sources import sources_of
@@ -319,6 +319,22 @@ def test_a_picture_has_a_panel_for_every_task(run_dir: Path, tmp_path: Path) -> 
     ]
     assert figure.get_suptitle() == f"{SPEC} on two, three"
     assert len(group_runs([read_run(run_dir)])) == 1
+
+
+def test_an_agent_is_saved_and_loaded_with_its_tasks(run_dir: Path, tmp_path: Path) -> None:
+    agent = Agent.load(run_dir)
+    again = Agent.load(agent.save(tmp_path / "saved"), trust=True)
+    assert again.evaluate(2) == agent.evaluate(2)
+    found = [one.learn(20).evaluate(2).metrics() for one in (agent, again)]
+    assert found[0] == found[1]
+    for one in (agent, again):
+        one.close()
+
+
+def test_several_seeds_of_several_tasks(tmp_path: Path) -> None:
+    result = train_seeds(tasks(tmp_path / "out", total_timesteps=60), [1, 2])
+    assert sorted(result.runs) == [1, 2]
+    assert all("three/eval_return_mean" in one for one in result.runs.values())
 
 
 # Stopping early.
