@@ -11,10 +11,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from forgery import reseal
 from rl_training import Agent, evaluate_checkpoint, resume_training, train, train_seeds
 from rl_training.data import ram
 from rl_training.experiment.config import load_config
 from rl_training.runtime.actors.task_sources import sources_of
+from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.spaces import read_spaces, spaces_for, write_spaces
 from rl_training.runtime.datasets import open_dataset
 from rl_training.runtime.saved_policy import load_policy
@@ -256,6 +258,16 @@ def test_a_checkpoint_has_the_spaces_of_every_task(run_dir: Path) -> None:
     for wrong in ({"tasks": {}}, {"tasks": 3}, {"tasks": {"a": {}}}, {"tasks": {"a": 3}}, {}, 3):
         with pytest.raises(ValueError, match="the spaces"):
             read_spaces(wrong)
+
+
+@pytest.mark.parametrize("forged", [3, ["two", "three"], {"two": 3}, {}])
+def test_a_forged_list_of_tasks_is_one_line(forged: Any, run_dir: Path, tmp_path: Path) -> None:
+    copy = own_copy(run_dir, tmp_path / "copy")
+    reseal(find_checkpoint(copy), config=latest(copy).meta["config"] | {"tasks": forged})
+    for go_on in (evaluate_checkpoint, resume_training, lambda path: train(tasks(total_timesteps=310), resume=path)):
+        with pytest.raises(UserError) as caught:
+            go_on(copy)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_saved_policy_acts_in_the_task_that_is_named(run_dir: Path) -> None:

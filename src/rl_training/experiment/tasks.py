@@ -79,6 +79,14 @@ def without_task(key: str) -> str:
 
 def spread(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Flat settings in which every setting of a task has its full name."""
+    tasks = settings.get("tasks")
+    if not isinstance(tasks, Mapping) or not all(isinstance(task, Mapping) for task in tasks.values()):
+        return dict(settings)  # none, or not what they should be
     plain = {key: value for key, value in settings.items() if key != "tasks"}
-    tasks = settings.get("tasks") or {}
     return plain | {task_key(name, key): value for name, task in tasks.items() for key, value in task.items()}
+
+
+def names_in(settings: Mapping[str, Any]) -> list[str]:
+    """The names of the tasks in settings that may come from anywhere, in their order."""
+    tasks = settings.get("tasks")
+    return [str(name) for name in tasks] if isinstance(tasks, Mapping) else []

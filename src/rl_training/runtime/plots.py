@@ -17,6 +17,7 @@ import yaml
 from rl_training.data.checked_files import damaged
 from rl_training.data.disk import own_name, read_own
 from rl_training.experiment.registry import REGISTRY, suggest
+from rl_training.experiment.tasks import names_in
 from rl_training.ops.statistics import bootstrap_interval, mean
 from rl_training.runtime.extras import import_extra
 from rl_training.types import Array, UserError
@@ -85,14 +86,8 @@ class Plot:
     notes: Sequence[str] = field(default_factory=tuple)
 
 
-def _tasks_in(config: Mapping[str, Any]) -> list[str]:
-    """The names of the tasks in a config that was read from a file."""
-    tasks = config.get("tasks")
-    return [str(name) for name in tasks] if isinstance(tasks, Mapping) else []
-
-
 def _trained_on(config: Mapping[str, Any]) -> str:
-    return ", ".join(_tasks_in(config)) or str(config.get("env_id"))
+    return ", ".join(names_in(config)) or str(config.get("env_id"))
 
 
 def plot_runs(
@@ -266,7 +261,7 @@ def _known_metrics(asked: Sequence[str], runs: Sequence[LoggedRun]) -> list[str]
 
 def _usual_metrics(runs: Sequence[LoggedRun], known: Sequence[str]) -> list[str]:
     """The returns of runs in one environment, and those of every task of the others: evaluated, or in training."""
-    tasks = [_tasks_in(run.config) for run in runs]
+    tasks = [names_in(run.config) for run in runs]
     found = [name for name in DEFAULT_METRICS if name in known and not all(tasks)]
     for task in dict.fromkeys(task for its in tasks for task in its):
         found += [name for metric in DEFAULT_METRICS if (name := f"{task}/{metric}") in known][:1]

@@ -17,7 +17,7 @@ from rl_training.experiment.config import Config, load_config, saved_config
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.manager import RunFolder, versions
 from rl_training.experiment.references import reference_to
-from rl_training.experiment.tasks import spread, without_task
+from rl_training.experiment.tasks import names_in, spread, without_task
 from rl_training.experiment.trust import ELSEWHERE, EPISODES, EPISODES_ELSEWHERE, POLICY, TRAINING
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback
@@ -43,7 +43,7 @@ from rl_training.types import Metrics, UserError
 _LOG = logging.getLogger("rl_training")
 
 # A resumed run keeps these settings; its length, its rates and what it writes may change.
-_FIXED = ("algo", "env_id", "env_kwargs", "vectorization", "num_envs", "num_workers", "seed")
+_FIXED = ("algo", "env_id", "tasks", "env_kwargs", "vectorization", "num_envs", "num_workers", "seed")
 # These files may have moved; whether their contents are the same is checked when they are read.
 _MOVABLE = ("dataset", "start_from")
 
@@ -192,8 +192,8 @@ def _lifting(stop_reason: str | None) -> set[str]:
 
 
 def _changes(saved: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]]:
-    order, was = list(config.run.tasks or ()), list(saved.get("tasks") or ())
-    if set(order) == set(was) and order != was:  # the order of tasks is that in which they are learned
+    was, order = names_in(saved), names_in(config.flat())
+    if set(order) == set(was) and order != was:  # it is that in which they are learned
         raise _cannot_change("tasks", was, order)
     saved, now = spread(saved), spread(config.flat())
     settings = settings_of(config.spec)
