@@ -206,6 +206,7 @@ RANKS = {
     "cli_check": 7,
     "cli_dataset": 7,
     "cli_plot": 7,
+    "cli_results": 7,
     "cli_zoo": 7,
     "cli_train": 8,
     "cli": 9,

@@ -12,6 +12,7 @@ from rl_training.cli_check import check
 from rl_training.cli_dataset import dataset
 from rl_training.cli_options import print_table, trust_option
 from rl_training.cli_plot import plot
+from rl_training.cli_results import evaluation_lines
 from rl_training.cli_train import resume, train, watching, whole_numbers
 from rl_training.cli_zoo import import_zoo
 from rl_training.types import UserError
@@ -78,17 +79,8 @@ def evaluate(
     asked = opposition(opponent, openings, trust=trust)
     deterministic = None if stochastic is None else not stochastic
     judged = judge_checkpoint(run, num_episodes=episodes, deterministic=deterministic, asked=asked, **options)
-    metrics, match = judged.evaluation.metrics(), judged.evaluation.match
-    if match is not None:
-        click.echo(f"against       {judged.opponent}: {match.different} different games of {episodes}")
-        click.echo(f"moved first   {match.first}")
-        click.echo(f"moved second  {match.second}")
-    success = f", success {metrics['eval_success_rate']:.0%}" if "eval_success_rate" in metrics else ""
-    click.echo(
-        f"return {metrics['eval_return_mean']:.2f} +- {metrics['eval_return_std']:.2f} over {episodes} episodes "
-        f"(min {metrics['eval_return_min']:.2f}, max {metrics['eval_return_max']:.2f}, "
-        f"length {metrics['eval_length_mean']:.1f}{success}) at step {judged.step}"
-    )
+    for line in evaluation_lines(judged):
+        click.echo(line)
 
 
 @cli.command()
@@ -117,12 +109,12 @@ def list_algorithms() -> None:
     """List the algorithms and what each supports."""
     from rl_training.experiment.registry import REGISTRY
 
-    names = ("algorithm", "family", "observations", "actions", "recurrent", "offline", "two players", "")
+    names = ("algorithm", "family", "observations", "actions", "recurrent", "offline", "two players", "tasks", "")
     rows: list[tuple[str, ...]] = [names]
     for name, entry in REGISTRY.items():
         able = entry.capabilities
         named = {True: "yes", False: "-", "optional": "optional"}
-        flags = [named[flag] for flag in (able.recurrent, able.offline, able.two_player)]
+        flags = [named[flag] for flag in (able.recurrent, able.offline, able.two_player, able.multi_task)]
         rows.append((name, entry.family, ", ".join(able.observations), ", ".join(able.actions), *flags, entry.summary))
     print_table(rows)
 

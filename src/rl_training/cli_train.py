@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rl_training.cli_options import SettingsCommand, parallel_options, trust_option
+from rl_training.cli_results import result_lines
 from rl_training.cli_seeds import doing_seeds, refuse_for_one_run, report_seeds
 from rl_training.types import UserError
 
@@ -154,9 +155,8 @@ def watching(quiet: bool) -> Iterator[list[Callback]]:
 
 
 def _report(result: TrainResult) -> None:
-    mean, deviation = result.get("eval_return_mean"), result.get("eval_return_std")
-    if mean is not None:
-        click.echo(f"return      {mean:.2f} +- {deviation:.2f} ({result['eval_episodes']:.0f} evaluation episodes)")
+    for line in result_lines(result):
+        click.echo(line)
     if "eval_win_rate" in result:
         shares = [f"{result[f'eval_{word}_rate']:.0%}" for word in ("win", "draw", "loss")]
         click.echo("games       {} won, {} drawn, {} lost".format(*shares))

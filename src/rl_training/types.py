@@ -196,3 +196,4 @@ class Capabilities:
     recurrent: bool | Literal["optional"] = False
     offline: bool = False
     two_player: bool = False
+    multi_task: bool = False

@@ -31,7 +31,7 @@ def learned_with_lag(run: Run, updates: int, steps: int) -> list[Metrics]:
     """Train for some steps with an actor whose policy is that of so many updates ago; the metrics of all updates."""
     learner: Any = run.algorithm
     assert isinstance(run.source, Local)
-    behaviour = run.source.actor.policy = policy_for(run.config, learner.policy.info)
+    behaviour = run.source.actor.policy = policy_for(run.config, learner.policy.tasks)
     seen: list[Metrics] = []
     update = learner.update
 

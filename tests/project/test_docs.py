@@ -291,7 +291,8 @@ def tiny(target: str) -> list[str]:
         return [setting for setting in TINY if not setting.startswith("num_envs=")]
     if algo in PLANNING:
         return [*TINY, "num_simulations=2"]
-    return TINY if algo in [*OFF_POLICY, *OFFLINE, *DREAMING] else [*TINY, "n_steps=16"]
+    without_rollouts = [*OFF_POLICY, *OFFLINE, *DREAMING, "multi_task_dqn:SPEC"]
+    return TINY if algo in without_rollouts else [*TINY, "n_steps=16"]
 
 
 def check_words(words: list[str], expected: list[str]) -> None:

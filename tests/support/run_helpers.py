@@ -31,7 +31,7 @@ from rl_training.experiment.registry import REGISTRY, load_spec
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, read_checkpoint
-from rl_training.runtime.train import WALL_CLOCK
+from rl_training.runtime.clock import by_wall_clock
 
 TESTS = Path(__file__).resolve().parent
 
@@ -110,7 +110,7 @@ def differences(left: Any, right: Any, where: str = "") -> list[str]:
     if isinstance(left, Mapping):
         if left.keys() != right.keys():
             return [f"{where}: keys {sorted(map(str, left.keys() ^ right.keys()))} are in one only"]
-        kept = [key for key in left if key not in WALL_CLOCK]
+        kept = [key for key in left if not by_wall_clock(str(key))]
         return [found for key in kept for found in differences(left[key], right[key], f"{where}.{key}")]
     if isinstance(left, (list, tuple)):
         if len(left) != len(right):
@@ -128,7 +128,7 @@ def _bits(tensor: torch.Tensor) -> bytes:
 def metrics_rows(run_dir: str | Path) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl without what the wall clock decides."""
     lines = (Path(run_dir) / "metrics.jsonl").read_text().splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key not in WALL_CLOCK} for line in lines]
+    return [{key: value for key, value in json.loads(line).items() if not by_wall_clock(key)} for line in lines]
 
 
 def metadata(run_dir: str | Path) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     ModelFactory = Callable[[SpaceInfo, Any], nn.Module]
+
+P = TypeVar("P", bound="Policy")
 
 
 class ConfigPart(BaseModel):
@@ -230,7 +233,11 @@ class CollectingLoopConfig(LoopConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyContext:
-    """What a policy is built from: spaces and settings. Acting needs neither an optimiser nor a dataset."""
+    """What a policy is built from: spaces and settings. Acting needs neither an optimiser nor a dataset.
+
+    `tasks` are the spaces of every task, by name; a run in one environment has one task, whose name is empty. `info` is
+    that of the first.
+    """
 
     info: SpaceInfo
     config: AlgorithmConfig
@@ -238,14 +245,23 @@ class PolicyContext:
     device: torch.device
     model_factory: ModelFactory | None = None
     engine: str = "auto"
+    tasks: Mapping[str, SpaceInfo] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            object.__setattr__(self, "tasks", {"": self.info})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context(PolicyContext):
-    """What an algorithm is built from."""
+    """What an algorithm is built from. `targets` are the returns at which tasks count as solved, where they are given.
+
+    `num_envs` counts the environments of all tasks.
+    """
 
     num_envs: int
     streams: Streams
+    targets: Mapping[str, float] = field(default_factory=dict)
 
 
 class Policy(ABC):
@@ -265,13 +281,25 @@ class Policy(ABC):
     judged_by_samples: ClassVar[bool] = False
 
     def __init__(self, context: PolicyContext) -> None:
-        self.info = context.info
+        self.info, self.tasks, self.task = context.info, context.tasks, next(iter(context.tasks))
         self.values = {name: float(getattr(context.config, name)) for name in self.acting_settings}
 
     @property
     def engine(self) -> str:
         """The implementation that computes the network: `autograd`, or the name of a fast path."""
         return "autograd"
+
+    def for_task(self: P, name: str) -> P:
+        """The policy as it acts in a task: with the spaces of that task as `info`, and its name as `task`.
+
+        What SPEC builds is that of the first task. Everything else is shared, so networks and `values` must be changed
+        in place. `policy_state` is that of all tasks. A policy that has more than its `info` from a task adds it here.
+        """
+        if name == self.task:
+            return self
+        view = copy.copy(self)
+        view.info, view.task = self.tasks[name], name
+        return view
 
     @abstractmethod
     def act(self, obs: Array, carry: Carry, *, explore: bool, rng: np.random.Generator) -> Act:

@@ -12,6 +12,7 @@ from gymnasium.vector import VectorEnv
 from rl_training.api.predictor import Observation, Predictor
 from rl_training.api.signatures import documentation_of, signature_of
 from rl_training.experiment.config import Config, load_config
+from rl_training.experiment.tasks import one_of
 from rl_training.runtime.arguments import AnyCallback, callback_list, whole_number
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.changes import ANEW
@@ -19,6 +20,7 @@ from rl_training.runtime.envs.camera import render_mode
 from rl_training.runtime.envs.given import Env, parse_env
 from rl_training.runtime.evaluations import Evaluation
 from rl_training.runtime.loggers import ProgressDisplay
+from rl_training.runtime.task_evaluation import Evaluations
 from rl_training.runtime.train import Run, TrainResult, build
 from rl_training.runtime.train import run as run_training
 from rl_training.runtime.workflows import opposition, restore
@@ -50,9 +52,10 @@ class Agent:
     """An algorithm with its policy, its environments and its training state.
 
     `env` is a Gymnasium id, a function that makes an environment, or an environment. One that cannot be made again, as
-    in a wrapper of your own, is trained in as it is (`num_envs=1`); every `learn` begins new episodes in it. All other
-    settings are those of the config (`rl-training describe ppo` lists them). Nothing is written to disk unless
-    `output_dir` is given or `save` is called.
+    in a wrapper of your own, is trained in as it is (`num_envs=1`); every `learn` begins new episodes in it. `tasks`
+    name several environments in its place, for algorithms that learn several tasks. All other settings are those of the
+    config (`rl-training describe ppo` lists them). Nothing is written to disk unless `output_dir` is given or `save` is
+    called.
     """
 
     algo: ClassVar[str] = ""
@@ -64,14 +67,14 @@ class Agent:
             cls.summary = inspect.cleandoc(cls.__doc__)
             cls.__doc__ = _Documentation(cls.summary)  # type: ignore[assignment]
 
-    def __init__(self, env: Env, *misplaced: Any, **settings: Any) -> None:
+    def __init__(self, env: Env | None = None, *misplaced: Any, **settings: Any) -> None:
         if misplaced:
             name = type(self).__name__
             raise UserError(
                 f"{name}({env!r}, {misplaced[0]!r}, ...): takes only the environment by position, and all settings by "
                 f"name, as in {name}('CartPole-v1', seed=1); there is no policy argument: use hidden_sizes and model"
             )
-        env_settings, factory = parse_env(env, f"{type(self).__name__}({{}})")
+        env_settings, factory = ({}, None) if env is None else parse_env(env, f"{type(self).__name__}({{}})")
         self._writes = "output_dir" in settings
         given = {"algo": self.algo} | env_settings | settings
         self._adopt(build(load_config(given), env_factory=factory))
@@ -82,7 +85,7 @@ class Agent:
         self._run = run
         self._fresh = False
         self._result: TrainResult | None = None
-        self._predictor = Predictor(run.algorithm.policy, run.config, run.action_dtype, run.libraries)
+        self._predictor = Predictor(run.algorithm.policy, run.config, run.action_dtypes, run.libraries)
 
     @property
     def config(self) -> Config:
@@ -142,7 +145,10 @@ class Agent:
 
     @property
     def policy(self) -> Predictor:
-        """What acts, by itself: `action = agent.policy(obs)`. It follows the training; it may be pickled or copied."""
+        """What acts, by itself: `action = agent.policy(obs)`. It follows the training; it may be pickled or copied.
+
+        If the agent learns several tasks, `agent.policy.for_task(name)` acts in one of them.
+        """
         return self._predictor
 
     def predict(
@@ -153,21 +159,26 @@ class Agent:
         deterministic: bool = False,
         *,
         action_masks: Array | Sequence[Any] | None = None,
+        task: str | None = None,
     ) -> tuple[Array, Any]:
         """Return actions in the environment's units, for one observation or a batch, and the policy's next state.
 
         A recurrent policy needs its state: pass it with the next observation, and mark in `episode_start` the
-        observations that are the first of an episode. Without a state, all of them are.
+        observations that are the first of an episode. Without a state, all of them are. An agent that learned several
+        tasks needs the name of the `task` that the observations are from.
         """
-        return self._predictor.predict(obs, state, episode_start, deterministic, action_masks=action_masks)
+        predictor = self._predictor.for_task(task)
+        return predictor.predict(obs, state, episode_start, deterministic, action_masks=action_masks)
 
-    def get_env(self) -> VectorEnv[Any, Any, Any]:
+    def get_env(self, task: str | None = None) -> VectorEnv[Any, Any, Any]:
         """Environments like those that it trains in, and as many, for a loop of your own.
 
         They are new, so that stepping them disturbs no training, unless the agent was given an environment that cannot
-        be made again: then it is that one, and the next `learn` begins new episodes in it.
+        be made again: then it is that one, and the next `learn` begins new episodes in it. Those of an agent that
+        learns several tasks are those of `task`.
         """
-        return self._run.evaluator.maker.for_user(self._run.config.run.num_envs)
+        name = one_of(self.config.tasks, task)
+        return self._run.evaluator.by_task[name].maker.for_user(self.config.for_task(name).run.num_envs)
 
     def evaluate(
         self,
@@ -180,8 +191,8 @@ class Agent:
         opponent: str | Path | None = None,
         openings: int = 0,
         trust: bool = False,
-    ) -> Evaluation:
-        """Play `episodes` (100) on seeds that are the same in every evaluation, with greedy actions.
+    ) -> Evaluation | Evaluations:
+        """Play `episodes` (100) on seeds that are the same in every evaluation, with greedy actions; of every task.
 
         With `deterministic=False` the policy explores as in training, with random numbers that are the same in every
         evaluation; Dreamer, which is judged by the actions that it samples, does so unless it is `deterministic=True`.

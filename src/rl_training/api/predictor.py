@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from rl_training.algorithms.base import Policy
 from rl_training.api.inputs import check_state, policy_rows, start_mask
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.registry import REGISTRY
+from rl_training.experiment.tasks import one_of
 from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.libraries import Libraries, Threads
 from rl_training.runtime.rng import seeded, untouched
@@ -32,10 +34,13 @@ class Predictor:
     new episodes, `episode_start` begins some. `predict` leaves the state to the caller.
     """
 
-    def __init__(self, policy: Policy, config: Config, action_dtype: Any, libraries: Libraries | None = None) -> None:
+    def __init__(
+        self, policy: Policy, config: Config, action_dtypes: Mapping[str, Any], libraries: Libraries | None = None
+    ) -> None:
         self._policy, self._config = policy, config
+        self._action_dtypes = {task: np.dtype(dtype) for task, dtype in action_dtypes.items()}
         self._libraries = Libraries(config.run.threads) if libraries is None else libraries
-        self._scale = ActionScaler(policy.info, np.dtype(action_dtype))
+        self._scale = ActionScaler(policy.info, self._action_dtypes[policy.task])
         # The package draws from the run's streams only. User code may draw from the global ones, so it is guarded.
         known = config.model.model == "auto" and config.run.algo in REGISTRY
         threads = config.run.threads
@@ -58,6 +63,17 @@ class Predictor:
     def device(self) -> torch.device:
         """Where its networks are."""
         return next((tensor.device for tensor in self._policy.policy_state().values()), torch.device("cpu"))
+
+    def for_task(self, name: str | None) -> Predictor:
+        """What acts in a task; of an agent that learns several, this is that of the first. Its state is its own."""
+        task = one_of(self._config.tasks, name)
+        if task == self._policy.task:
+            return self
+        view = copy.copy(self)
+        view._policy = self._policy.for_task(task)
+        view._scale = ActionScaler(view.info, self._action_dtypes[task])
+        view.state = None
+        return view
 
     def __call__(
         self,
@@ -112,8 +128,9 @@ class Predictor:
         return {
             # Without schedules: what they have led to by now is in `values`.
             "settings": {key: value for key, value in config.given().items() if key not in config.scheduling},
-            "spaces": self.info,
-            "action_dtype": str(self._scale.dtype),
+            "spaces": dict(self._policy.tasks),
+            "task": self._policy.task,
+            "action_dtypes": {task: str(dtype) for task, dtype in self._action_dtypes.items()},
             "weights": {name: tensor.detach().cpu().clone() for name, tensor in self._policy.policy_state().items()},
             "values": dict(self._policy.values),
             "rng": self._rng.bit_generator.state,
@@ -125,16 +142,16 @@ class Predictor:
         return _restored, (self._kept(),)
 
     def __repr__(self) -> str:
-        return f"<policy of {self._config.run.algo} for {self._config.run.env_id}>"
+        return f"<policy of {self._config.run.algo} for {self._policy.task or self._config.run.title}>"
 
 
 def _restored(kept: Mapping[str, Any]) -> Predictor:
     """The predictor of which `_kept` told."""
     config = load_config(kept["settings"])
-    policy = policy_for(config, kept["spaces"])
+    policy = policy_for(config, kept["spaces"]).for_task(kept["task"])
     policy.load_policy_state(kept["weights"])
     policy.values.update(kept["values"])
-    predictor = Predictor(policy, config, kept["action_dtype"])
+    predictor = Predictor(policy, config, kept["action_dtypes"])
     predictor._rng.bit_generator.state = kept["rng"]
     predictor.state = kept["state"]
     return predictor

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from rl_training.api.algorithms import A2C, DDPG, DQN, PPO, SAC, TD3, TQC, Agent
+from rl_training.runtime.capabilities import refuse_for_tasks
 from rl_training.runtime.envs.given import Env
+from rl_training.runtime.evaluations import Evaluation
 from rl_training.runtime.sb3.files import Model, Statistics, read_model, read_statistics
 from rl_training.runtime.sb3.settings import Kind, activation_of, kind_of, scales_images, settings_of
 from rl_training.runtime.sb3.statistics import load_statistics
@@ -129,7 +131,9 @@ def evaluate_policy(
     """
     if not isinstance(model, Agent):
         raise UserError(f"model={model!r:.80}: must be an agent, such as PPO('CartPole-v1')")
+    refuse_for_tasks(model.config, "evaluate_policy")
     found = model.evaluate(n_eval_episodes, deterministic=deterministic, env=env)
+    assert isinstance(found, Evaluation)
     if return_episode_rewards:
         return list(found.returns), list(found.lengths)
     return found.mean, found.std

@@ -27,6 +27,7 @@ from rl_training.experiment.references import by_name, is_reference
 from rl_training.experiment.registry import REGISTRY, load_spec, proper_name, suggest
 from rl_training.experiment.schedules import Control, Schedule, ScheduleError, parse_control
 from rl_training.experiment.settings import RunConfig
+from rl_training.experiment.tasks import written_out
 from rl_training.experiment.trust import SCHEDULES, TRAINING, Gate, code_in, names_code, owner_of, run_around
 from rl_training.types import UserError
 
@@ -81,6 +82,21 @@ class Config:
     def replace(self, **values: Any) -> Config:
         """The same config with other values, checked again."""
         return load_config(self.given(), **values)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names of the tasks; a run in one environment has one task without a name."""
+        return ("",) if self.run.tasks is None else tuple(self.run.tasks)
+
+    def for_task(self, name: str) -> Config:
+        """The config of one task as that of a run in one environment."""
+        if self.run.tasks is None:
+            return self
+        task = self.run.tasks[name]
+        own = task.given("env_id", "env_packages", "env_kwargs", "num_envs")
+        loop = task.given(*({"time_limit", "frame_stack", "reward_clip"} & type(self.loop).model_fields.keys()))
+        run = self.run.model_copy(update={**own, "tasks": None})
+        return replace(self, run=run, loop=self.loop.model_copy(update=loop))
 
 
 def load_config(
@@ -144,9 +160,16 @@ def _load(
     curves = Curves(gate, checked=SCHEDULES in uses)
     for layer in layers:
         above = curves.take(_canonical(layer, settings, problems))
+        if above.get("tasks") is not None and (why := why_without("tasks", spec)):
+            raise ConfigError(source, [*problems, f"tasks: {spec.name} has none: {why}"])  # env_id is not missed too
         own = layer is layers[0] and gate is not None  # of a run, which may be older than a setting's limits
         above = _without_meaning(above, spec, [] if own else problems)
         merged = _merge(_without_defaults(merged, above, settings), spec.model.on_top(above, merged))
+        if "tasks" in above:
+            try:
+                merged["tasks"] = written_out(merged["tasks"])
+            except ValueError as error:
+                raise ConfigError(source, [*problems, f"tasks: {error}"]) from None
     curves.admit(merged)
     merged["algo"] = algo
     config = _check(source, spec, settings, _with_default_schedules(merged, settings), problems, curves)

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from rl_training.algorithms.base import AlgorithmSpec, CollectingLoopConfig, ConfigPart, setting_extra
-from rl_training.experiment.registry import suggest
+from rl_training.experiment.registry import REGISTRY, suggest
 from rl_training.experiment.schedules import Schedule, parse_schedule
 from rl_training.experiment.settings import RunConfig
 
@@ -99,6 +99,9 @@ def why_without(name: str, spec: AlgorithmSpec) -> str | None:
         return "it is for algorithms that learn from a dataset"
     if name == "eval_opponent" and not spec.capabilities.two_player:
         return "it is for algorithms that play games for two players"
+    if name == "tasks" and not spec.capabilities.multi_task:
+        able = [other for other, entry in REGISTRY.items() if entry.capabilities.multi_task]
+        return "it learns in one environment, which env_id names" + (f"; {', '.join(able)} can" if able else "")
     if name in _GATHERING and not issubclass(spec.loop, CollectingLoopConfig):
         return "it gathers nothing itself"
     return None
@@ -245,12 +248,17 @@ def json_schema(spec: AlgorithmSpec) -> dict[str, Any]:
     one_rule = {"$ref": "#/$defs/EarlyStoppingRule"}  # accepted by itself, without a list around it
     properties["early_stopping"] = {"anyOf": [one_rule, rules, {"type": "null"}]}
     properties["algo_kwargs"] = {"type": "object"}
+    needed: dict[str, Any] = {"required": ["env_id"]}
+    if "tasks" in properties:
+        named = {"anyOf": [*properties["tasks"]["anyOf"], {"type": "array", "items": {"type": "string"}}]}
+        properties["tasks"] = properties["tasks"] | named  # a list of ids is their short form
+        needed = {"anyOf": [needed, {"required": ["tasks"]}]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"rl_training config of {spec.name}",
         "type": "object",
         "properties": properties,
-        "required": ["env_id"],
+        **needed,
         "additionalProperties": False,
         "$defs": definitions,
     }

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_serializer, field_validator, model_validator
 
 from rl_training.algorithms.base import ConfigPart, setting
 from rl_training.experiment.references import is_module_name
+from rl_training.experiment.tasks import check_names
 
 
 def plain(value: Any, key: str) -> Any:
@@ -82,7 +83,65 @@ class Expected(ConfigPart):
         return self
 
 
-class RunConfig(ConfigPart):
+class EnvironmentPart(ConfigPart):
+    """How the arguments and packages of an environment are checked, wherever they stand."""
+
+    @field_validator("env_kwargs", mode="after", check_fields=False)
+    @classmethod
+    def _plain_arguments(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        return None if value is None else {key: plain(argument, key) for key, argument in value.items()}
+
+    @field_validator("env_packages", mode="before", check_fields=False)
+    @classmethod
+    def _one_package_is_a_list(cls, value: Any) -> Any:
+        missing = cls.model_fields["env_packages"].default
+        return missing if value is None else [value] if isinstance(value, str) else value
+
+    @field_validator("env_packages", mode="after", check_fields=False)
+    @classmethod
+    def _packages_are_modules(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for name in value or ():
+            if not is_module_name(name):
+                raise ValueError(f"{name!r} is no module; give what you would import, such as my_envs")
+        return value
+
+
+class ScoreRange(ConfigPart):
+    """The returns that count as 0 and as 1, such as those of random actions and of a solved task."""
+
+    low: float = Field(description="The return that counts as 0.")
+    high: float = Field(description="The return that counts as 1.")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> ScoreRange:
+        if self.high <= self.low:
+            raise ValueError(f"high={self.high:g} must be above low={self.low:g}")
+        return self
+
+    def __call__(self, mean: float) -> float:
+        """The score of a mean return."""
+        return (mean - self.low) / (self.high - self.low)
+
+
+class TaskConfig(EnvironmentPart):
+    """One of several tasks: its environment, and how it is scored. What is not given is that of the run."""
+
+    env_id: str = Field(description="The environment, as `env_id` of a run.")
+    env_packages: tuple[str, ...] | None = setting(None, "Modules that are imported before the id is looked up.")
+    env_kwargs: dict[str, Any] | None = setting(None, "Arguments of the environment.")
+    num_envs: int | None = setting(None, "Environments of this task that are stepped together.", ge=1)
+    time_limit: int | None = setting(None, "Truncate episodes after this many steps.", ge=1)
+    frame_stack: int | None = setting(None, "How many of the latest observations the policy sees.", ge=1)
+    reward_clip: float | None = setting(None, "Clip rewards to +- this for learning.", gt=0.0, static=True)
+    score: ScoreRange | None = setting(None, "The returns `low` and `high` that count as a score of 0 and of 1.")
+    target_return: float | None = setting(None, "The return at which the task counts as solved.", static=True)
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """Those of some settings that it has itself."""
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+class RunConfig(EnvironmentPart):
     """What to run, for how long, and what to write to disk."""
 
     algo: str = setting("ppo", "A registered algorithm, or `module:SPEC` of your own.")
@@ -92,6 +151,9 @@ class RunConfig(ConfigPart):
     )
     env_packages: tuple[str, ...] = setting((), "Modules that are imported before ids are looked up.")
     env_kwargs: dict[str, Any] = setting({}, "Arguments of the environment.")
+    tasks: dict[str, TaskConfig] | None = setting(
+        None, "Several tasks in place of env_id, by name, each with its env_id; or a list of ids."
+    )
     vectorization: Literal["auto", "native", "sync", "async"] = setting(
         "auto", "How environments are stepped together; `auto` is native where that is faster, else sync."
     )
@@ -148,23 +210,36 @@ class RunConfig(ConfigPart):
     tags: tuple[str, ...] = setting((), "Labels of the run.")
     expected: Expected | None = setting(None, "The return that the preset reaches; `rl-training verify` checks it.")
 
-    @field_validator("env_kwargs", mode="after")
-    @classmethod
-    def _plain_arguments(cls, value: dict[str, Any]) -> dict[str, Any]:
-        return {key: plain(argument, key) for key, argument in value.items()}
+    @property
+    def title(self) -> str:
+        """What it is trained on, in a word: the environment, or the names of the tasks."""
+        return self.env_id if self.tasks is None else "+".join(self.tasks)
 
-    @field_validator("env_packages", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _one_package_is_a_list(cls, value: Any) -> Any:
-        return [] if value is None else [value] if isinstance(value, str) else value
+    def _tasks_have_the_environments(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or values.get("tasks") is None:
+            return values
+        return {**values, "env_id": values.get("env_id") or ""}
 
-    @field_validator("env_packages", mode="after")
+    @field_validator("tasks", mode="after")
     @classmethod
-    def _packages_are_modules(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for name in value:
-            if not is_module_name(name):
-                raise ValueError(f"{name!r} is no module; give what you would import, such as my_envs")
+    def _tasks_have_names(cls, value: dict[str, TaskConfig] | None) -> dict[str, TaskConfig] | None:
+        if value is not None:
+            check_names(value)
         return value
+
+    @model_validator(mode="after")
+    def _one_environment_or_tasks(self) -> RunConfig:
+        if self.tasks is not None and self.env_id:
+            raise ValueError(f"env_id={self.env_id!r} and tasks: give one of them")
+        return self
+
+    @field_serializer("tasks")
+    def _what_tasks_have(self, tasks: dict[str, TaskConfig] | None) -> dict[str, Any] | None:
+        if tasks is None:
+            return None
+        return {name: task.model_dump(mode="json", exclude_none=True) for name, task in tasks.items()}
 
     @field_validator("early_stopping", mode="before")
     @classmethod

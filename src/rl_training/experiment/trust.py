@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.experiment.notes import Name, recall
 from rl_training.experiment.references import current_folder, import_apart, is_nameless, is_reference, name_of
+from rl_training.experiment.tasks import task_key, without_task
 from rl_training.types import UserError
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ _PACKAGED = {
 
 def names_code(key: str, value: Any) -> bool:
     """Whether the value of a setting names code that does not come with this package or with Gymnasium."""
+    key = without_task(key)
     if not isinstance(value, str) or value in _PACKAGED.get(key, ()):
         return False
     if key in (ADDRESS, PACKAGES):
@@ -59,7 +61,8 @@ def names_code(key: str, value: Any) -> bool:
 
 
 def code_in(config: Config, uses: Iterable[str] = TRAINING) -> Iterator[Name]:
-    """The code that some settings of a config name."""
+    """The code that some settings of a config name, those of its tasks included."""
+    uses = tuple(uses)
     values: dict[str, Sequence[Any]] = {
         "algo": [config.run.algo],
         "model": [config.model.model],
@@ -75,6 +78,15 @@ def code_in(config: Config, uses: Iterable[str] = TRAINING) -> Iterator[Name]:
             yield from curves_in(config.scheduling)
         else:
             yield from ((key, value) for value in values[key] if names_code(key, value))
+    for name, task in (config.run.tasks or {}).items():
+        arguments = task.env_kwargs or {}
+        its: dict[str, Sequence[Any]] = {
+            PACKAGES: task.env_packages or (),
+            "env_id": [task.env_id],
+            "env_kwargs.env_id": [arguments.get("env_id")],
+        }
+        for key in (key for key in its if key in uses):
+            yield from ((task_key(name, key), value) for value in its[key] if names_code(key, value))
 
 
 def curves_in(settings: Mapping[str, Any]) -> Iterator[Name]:
@@ -111,7 +123,8 @@ class Gate:
         """Import the modules of these names, or raise. The current folder is searched for what the caller gives."""
         for key, name in names:
             # Who gives `my_envs:Walk-v0` gives the module too.
-            given = name in self.given or (key == PACKAGES and any(text.startswith(f"{name}:") for text in self.given))
+            package = without_task(key) == PACKAGES
+            given = name in self.given or (package and any(text.startswith(f"{name}:") for text in self.given))
             folder = current_folder() if given else self._noted.get((key, name))
             if not (self.trust or given or (key, name) in self._noted):
                 raise UserError(self._refusal(key, name))

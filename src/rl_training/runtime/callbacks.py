@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import EarlyStoppingRule
 from rl_training.runtime.actors.episodes import EPISODE_METRICS
+from rl_training.runtime.actors.task_sources import named
 from rl_training.runtime.evaluations import GAME_METRICS, SUCCESS_METRIC, Evaluation
+from rl_training.runtime.task_evaluation import SCORE, evaluation_metrics
 from rl_training.types import Metrics, UserError
 
 if TYPE_CHECKING:
@@ -138,16 +140,19 @@ class Evaluate(Callback):
         run.due = hook  # this is the first callback: where a signal ends the evaluation, no other knows of the step
         if run.finished:
             run.archive.secure(run)  # whatever happens in the last evaluation, training is not lost
-        metrics = run.evaluate(self.episodes).metrics()
+        evaluation = run.evaluate(self.episodes)
+        metrics = evaluation.metrics()
         if run.algorithm.policy.judged_by_samples:
             metrics[GREEDY_METRICS[0]] = run.evaluate(self.episodes, deterministic=True).mean
         run.due = None
         self.last_step = run.steps
-        mean, best = metrics["eval_return_mean"], self.best
+        # Returns of tasks that have a score can be of any scale.
+        stem = "eval_return" if evaluation.score is None else SCORE
+        mean, best = metrics[f"{stem}_mean"], self.best
         better = best is None or mean > best
         self.best = mean if best is None or better else best
         self.last.append(mean)
-        summary = {"eval_return_best": self.best, "eval_return_last5_mean": sum(self.last) / len(self.last)}
+        summary = {f"{stem}_best": self.best, f"{stem}_last5_mean": sum(self.last) / len(self.last)}
         run.record_evaluation(metrics | summary, best=better)
 
     def state_dict(self) -> dict[str, Any]:
@@ -178,9 +183,13 @@ class EarlyStopping(Callback):
         """Report an unknown metric at the first update, long before most evaluations."""
         if self._metric_is_known:
             return
-        known = metrics | dict.fromkeys((*EVALUATION_METRICS, *EPISODE_METRICS, SUCCESS_METRIC), 0.0)
-        if self.rule.metric in GAME_METRICS and run.info.two_player:
-            known |= dict.fromkeys(GAME_METRICS, 0.0)
+        episodes = [name for task in run.config.tasks for name in named(task, dict.fromkeys(EPISODE_METRICS, 0.0))]
+        successes = [name for task in run.config.tasks for name in named(task, {SUCCESS_METRIC: 0.0})]
+        evaluations = evaluation_metrics(run.config.run, EVALUATION_METRICS)
+        known = metrics | dict.fromkeys((*evaluations, *EPISODE_METRICS, *episodes, *successes), 0.0)
+        if self.rule.metric.rpartition("/")[2] in GAME_METRICS:
+            games = [task for task, info in run.spaces.items() if info.two_player]
+            known |= {name: 0.0 for task in games for name in named(task, dict.fromkeys(GAME_METRICS, 0.0))}
         if self.rule.metric not in known:
             if metrics.get("n_updates") == 0.0:  # it may be a metric of updates, and there was no update yet
                 return

@@ -11,8 +11,17 @@ from rl_training.experiment.registry import REGISTRY, capable
 from rl_training.types import SpaceInfo, UserError
 
 
-def check_capabilities(config: Config, info: SpaceInfo) -> None:
-    """Raise a UserError, which names algorithms that can, if this one cannot work with these spaces."""
+def refuse_for_tasks(config: Config, what: str) -> None:
+    """Raise a UserError about something that means one environment, if a run has several tasks."""
+    if config.run.tasks is not None:
+        raise UserError(f"{what}: means one environment, and this run has the tasks {', '.join(config.tasks)}")
+
+
+def check_capabilities(config: Config, info: SpaceInfo, *, of_several: bool = False) -> None:
+    """Raise a UserError, which names algorithms that can, if this one cannot work with these spaces.
+
+    `of_several`: they are those of one of several tasks.
+    """
     able = config.spec.capabilities
     if info.two_player and not able.two_player:
         others = capable(info.obs_kind, info.action_kind, two_player=True)
@@ -32,6 +41,7 @@ def check_capabilities(config: Config, info: SpaceInfo) -> None:
                 if name != config.spec.name
                 and REGISTRY[name].capabilities.offline == able.offline
                 and REGISTRY[name].family != "imitation"
+                and (REGISTRY[name].capabilities.multi_task or not of_several)
             ]
             raise UserError(
                 f"algo={config.run.algo!r}: cannot work with the {kind} {what} of {config.run.env_id}, only with "

@@ -8,11 +8,12 @@ from typing import Any
 from rl_training.experiment.config import Config
 from rl_training.experiment.fields import settings_of, why_without
 from rl_training.experiment.references import leads_back
+from rl_training.experiment.tasks import names_in, spread, without_task
 from rl_training.runtime.envs.ids import is_same_id
 from rl_training.types import UserError
 
 # A resumed run keeps these settings; its length, its rates and what it writes may change.
-_FIXED = ("algo", "env_id", "env_kwargs", "vectorization", "num_envs", "num_workers", "seed")
+_FIXED = ("algo", "env_id", "tasks", "env_kwargs", "vectorization", "num_envs", "num_workers", "seed")
 # Whoever loads an agent may change these. Its training then goes on with new episodes.
 ANEW = ("env_kwargs", "num_envs", "seed")
 # These files may have moved; whether their contents are the same is checked when they are read.
@@ -30,23 +31,27 @@ def changes(saved: dict[str, Any], config: Config, anew: Sequence[str] = ()) -> 
 
     Those of `anew` may, at the price of new episodes.
     """
-    now = config.flat()
+    was, order = names_in(saved), names_in(config.flat())
+    if set(order) == set(was) and order != was:  # it is that in which they are learned
+        raise cannot_change("tasks", was, order)
+    saved, now = spread(saved), spread(config.flat())
     settings = settings_of(config.spec)
     found = {}
     for key in sorted(key for key in saved.keys() | now.keys() if why_without(key, config.spec) is None):
         old, new = saved.get(key), now.get(key)
         if old == new:
             continue
-        setting = settings.get(key)
+        name = without_task(key)
+        setting = settings.get(name)
         unnamed = key in ("env_id", "model") and not leads_back(str(old))
-        if unnamed or (key == "env_id" and is_same_id(str(new), old)):
+        if unnamed or (name == "env_id" and is_same_id(str(new), old)):
             found[key] = (old, new)  # the same by another name, as far as one can know
             continue
-        fixed = (key in _FIXED and key not in anew) or (
+        fixed = (name in _FIXED and key not in anew) or (
             setting is not None
             and (setting.part in ("loop", "model") or setting.static or setting.kind.startswith("bool"))
             and setting.part != "run"
-            and key not in _MOVABLE
+            and name not in _MOVABLE
         )
         if fixed:
             raise cannot_change(key, old, new)

@@ -17,6 +17,11 @@ WALL_CLOCK = (
 )
 
 
+def by_wall_clock(name: str) -> bool:
+    """Whether a metric, of a run or of one of its tasks, differs between two equal runs."""
+    return name.rpartition("/")[2] in WALL_CLOCK
+
+
 class Stopwatch:
     """Measures the seconds of training, in this process and in earlier ones."""
 

@@ -9,9 +9,11 @@ from typing import Any
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.registry import REGISTRY, suggest
 from rl_training.experiment.settings import RunConfig
+from rl_training.runtime.actors.task_sources import named
 from rl_training.runtime.callbacks import EVALUATION_METRICS, GREEDY_METRICS, Callback, EarlyStopping, Evaluate
 from rl_training.runtime.evaluations import GAME_METRICS, SUCCESS_METRIC
 from rl_training.runtime.schedules import ScheduleError, parse_control
+from rl_training.runtime.task_evaluation import evaluation_metrics
 from rl_training.types import UserError
 
 # These repeat the aliases of the algorithms' fields, since a plain mapping may name no algorithm.
@@ -80,11 +82,12 @@ def build_control_callbacks(config: Config | Mapping[str, Any]) -> list[Callback
     run = config.run if isinstance(config, Config) else _checked(_flat(config))
     for rule in run.early_stopping:
         # Other metrics are the algorithm's, which are known after the first step.
-        special = (*GAME_METRICS, *GREEDY_METRICS, SUCCESS_METRIC)
-        if rule.metric.startswith("eval_") and rule.metric not in (*EVALUATION_METRICS, *special):
-            near = suggest(rule.metric, (*EVALUATION_METRICS, *special))
-            known = ", ".join(EVALUATION_METRICS)
-            raise UserError(f"early_stopping.metric={rule.metric!r}: no such metric{near} (known: {known})")
+        further = dict.fromkeys((*GAME_METRICS, SUCCESS_METRIC), 0.0)
+        by_task = [name for task in run.tasks or [""] for name in named(task, further)]
+        special, usual = (*by_task, *GREEDY_METRICS), evaluation_metrics(run, EVALUATION_METRICS)
+        if rule.metric.rpartition("/")[2].startswith("eval_") and rule.metric not in (*usual, *special):
+            near = suggest(rule.metric, (*usual, *special))
+            raise UserError(f"early_stopping.metric={rule.metric!r}: no such metric{near} (known: {', '.join(usual)})")
     rules = [EarlyStopping(rule) for rule in run.early_stopping]
     return [Evaluate(run.eval_interval, run.eval_episodes), *rules]
 

@@ -30,6 +30,7 @@ from rl_training.experiment.trust import EPISODES, PACKAGES, names_code
 from rl_training.runtime.actors.actor import Actor
 from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.arguments import whole_number
+from rl_training.runtime.capabilities import refuse_for_tasks
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, fitting_policy, read_checkpoint, way_out
 from rl_training.runtime.checkpoints.chunk_files import load_arrays
@@ -134,6 +135,8 @@ def read_run_replay(path: str | Path) -> OfflineDataset:
     found = find_checkpoint(path)
     checkpoint = read_checkpoint(found)
     config, state = checkpoint.meta["config"], checkpoint.state["parts"].get("replay")
+    if config.get("tasks") is not None:
+        raise UserError(f"{str(path)!r}: has the replays of several tasks, which are no dataset of one environment")
     if state is None:
         raise UserError(f"{str(path)!r}: is a run of {config['algo']}, which keeps no replay")
     with way_out(found, "resume"), loading(found, "state.json", "replay"):
@@ -263,7 +266,9 @@ class _Saved:
         path = find_checkpoint(run)
         checkpoint = read_checkpoint(path)
         how: dict[str, Any] = {"trust": trust, "uses": EPISODES, "given": [env_id], "options": {"env_id": "--env "}}
-        return cls(path, checkpoint, saved_config(path, checkpoint.meta, **how))
+        config = saved_config(path, checkpoint.meta, **how)
+        refuse_for_tasks(config, str(run))
+        return cls(path, checkpoint, config)
 
 
 def _check_sources(sources: Sequence[Behaviour]) -> None:

@@ -91,6 +91,11 @@ class Evaluator:
         self._width = 0
         self._said_cut_off = False
 
+    @property
+    def by_task(self) -> Mapping[str, Evaluator]:
+        """The evaluator of every task: there is one, which has no name."""
+        return {"": self}
+
     def again(self, asked: Opposition, render: str | None = None) -> Evaluator:
         """Another evaluator in the same environment, for another opponent or to be looked at."""
         return Evaluator(self.maker, self._info, self._settings, asked, render)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -61,6 +61,16 @@ class Evaluation:
     games: tuple[str, ...] = ()
     successes: tuple[bool, ...] = ()
     frames: tuple[Array, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def by_task(self) -> Mapping[str, Evaluation]:
+        """The evaluation of every task: there is one, which has no name."""
+        return {"": self}
+
+    @property
+    def score(self) -> float | None:
+        """The mean of normalised scores, which only tasks have."""
+        return None
 
     @property
     def mean(self) -> float:

@@ -16,6 +16,7 @@ import yaml
 
 from rl_training.data.checked_files import damaged
 from rl_training.data.disk import read_own
+from rl_training.experiment.tasks import names_in
 from rl_training.types import Array, UserError
 
 # Settings that may differ between runs of one experiment: the seed, and those that only affect what is written.
@@ -42,7 +43,8 @@ class LoggedRun:
 
     @property
     def environment(self) -> str:
-        return str(self.config.get("env_id"))
+        """What it is trained on: an environment, or several tasks."""
+        return _trained_on(self.config)
 
     @property
     def metrics(self) -> set[str]:
@@ -144,6 +146,10 @@ def _read_rows(file: Path) -> list[dict[str, float]]:
     return rows
 
 
+def _trained_on(config: Mapping[str, Any]) -> str:
+    return ", ".join(names_in(config)) or str(config.get("env_id"))
+
+
 def _identity(run: LoggedRun) -> str:
     """A string that is equal for all seeds of an experiment."""
     kept = {key: value for key, value in run.config.items() if key not in _NO_DIFFERENCE}
@@ -182,7 +188,7 @@ def group_runs(runs: Sequence[LoggedRun]) -> list[Group]:
 def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> str:
     """The algorithm, if it differs between groups; then the settings that differ."""
     names = ["algo"] if len({other.get("algo") for other in configs}) > 1 else []
-    like = [c for c in configs if all(c.get(key) == config.get(key) for key in ("algo", "env_id"))]
+    like = [c for c in configs if c.get("algo") == config.get("algo") and _trained_on(c) == _trained_on(config)]
     keys = sorted({key for c in like for key in c} - set(_NO_DIFFERENCE))
     differing = [key for key in keys if any(c.get(key) != config.get(key) for c in like)]
     words = [f"{key}={_shown(config.get(key))}" for key in differing[:_MOST_WORDS]]

@@ -6,9 +6,9 @@ trained. What a replay buffer takes with a policy's records is checked again, ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -36,19 +36,61 @@ def check_memory(
 
     It names the setting that needs most, and the largest value of it that fits.
     """
-    on_cpu = config.run.device == "cpu" or not torch.cuda.is_available()
-    weight = _LEARNED_WEIGHT if learns and on_cpu else _WEIGHT
+    weight, kept = _weight_bytes(config, learns=learns), _Kept(config, info, maker, learns)
 
     def needed(sizes: Mapping[str, Any]) -> int:
-        loop, model, algorithm = _with(config.loop, sizes), _with(config.model, sizes), _with(config.algorithm, sizes)
-        seen, envs = _restacked(info, config.loop.frame_stack, loop.frame_stack), int(sizes["num_envs"])
-        acting = _KEPT * envs * seen.obs_bytes + (0 if maker is None else maker.least_bytes(envs))
-        total = acting + weight * model.least_weights(seen)
-        if learns:
-            total += loop.least_bytes(seen, envs) + algorithm.least_bytes(seen, model, loop, envs)
-        return total
+        weights = _with(config.model, sizes).least_weights(kept.seen(sizes))
+        return kept.bytes(sizes) + kept.update_bytes(sizes) + weight * weights
 
     _check(needed, {"num_envs": num_envs, **_sizes_of(config.loop, config.model, config.algorithm)})
+
+
+def check_memory_of_tasks(tasks: Sequence[tuple[Config, SpaceInfo, EnvMaker]], *, learns: bool) -> None:
+    """`check_memory` for several tasks together, of which each fits by itself. Weights and updates may be shared."""
+    if len(tasks) == 1 or not learns:
+        return
+    first = tasks[0][0]
+    weight, kept = _weight_bytes(first, learns=learns), [_Kept(*task, learns) for task in tasks]
+
+    def needed(sizes: Mapping[str, Any]) -> int:
+        each = [(one, {"num_envs": one.config.run.num_envs, **sizes}) for one in kept]
+        weights = max(_with(one.config.model, sizes).least_weights(one.info) for one in kept)
+        updates = max(one.update_bytes(its) for one, its in each)
+        return weight * weights + updates + sum(one.bytes(its) for one, its in each)
+
+    sizes = _sizes_of(first.loop, first.model, first.algorithm)
+    _check(needed, {name: value for name, value in sizes.items() if name != "frame_stack"})  # tasks may have their own
+
+
+def _weight_bytes(config: Config, *, learns: bool) -> int:
+    on_cpu = config.run.device == "cpu" or not torch.cuda.is_available()
+    return _LEARNED_WEIGHT if learns and on_cpu else _WEIGHT
+
+
+class _Kept(NamedTuple):
+    """What a run needs beside its weights."""
+
+    config: Config
+    info: SpaceInfo
+    maker: EnvMaker | None
+    learns: bool
+
+    def seen(self, sizes: Mapping[str, Any]) -> SpaceInfo:
+        """The spaces with these sizes."""
+        stack = self.config.loop.frame_stack
+        return _restacked(self.info, stack, _with(self.config.loop, sizes).frame_stack)
+
+    def bytes(self, sizes: Mapping[str, Any]) -> int:
+        """Those of environments and memory."""
+        seen, envs = self.seen(sizes), int(sizes["num_envs"])
+        acting = _KEPT * envs * seen.obs_bytes + (0 if self.maker is None else self.maker.least_bytes(envs))
+        return acting + (_with(self.config.loop, sizes).least_bytes(seen, envs) if self.learns else 0)
+
+    def update_bytes(self, sizes: Mapping[str, Any]) -> int:
+        """Those of an update."""
+        config = self.config
+        loop, model, algorithm = _with(config.loop, sizes), _with(config.model, sizes), _with(config.algorithm, sizes)
+        return algorithm.least_bytes(self.seen(sizes), model, loop, int(sizes["num_envs"])) if self.learns else 0
 
 
 def check_before_environments(

@@ -13,6 +13,7 @@ import numpy as np
 
 from rl_training.data.disk import own_name
 from rl_training.experiment.registry import REGISTRY, suggest
+from rl_training.experiment.tasks import names_in
 from rl_training.ops.statistics import bootstrap_interval, mean
 from rl_training.runtime.extras import import_extra
 from rl_training.runtime.logged_runs import Group, LoggedRun, find_runs, group_runs, read_run, read_runs
@@ -118,13 +119,33 @@ def _known_metrics(asked: Sequence[str], runs: Sequence[LoggedRun]) -> list[str]
     for name in asked:
         if name not in known:
             raise UserError(f"--metric={name!r}: no such metric{suggest(name, known)} (known: {', '.join(known)})")
-    found = list(dict.fromkeys(asked)) or [name for name in DEFAULT_METRICS if name in known]
+    one_place = len({run.environment for run in runs}) == 1
+    tasks = names_in(runs[0].config) if one_place else []
+    found = list(dict.fromkeys(asked)) or _usual_metrics(tasks, known)
     if not found:
         raise UserError(f"there are no returns yet; choose with --metric (known: {', '.join(known)})")
-    if asked or len({run.environment for run in runs}) == 1:
+    if asked or one_place:
         return found
     # One panel for each environment: of evaluations, unless there is no more than the last one.
     return [next((name for name in found if any(len(run.curve(name)[0]) > 1 for run in runs)), found[0])]
+
+
+def _usual_metrics(tasks: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The returns of runs in one environment, or those of every task: evaluated, or else in training."""
+    if not tasks:
+        return [name for name in DEFAULT_METRICS if name in known]
+    by_task = ([f"{task}/{metric}" for metric in DEFAULT_METRICS] for task in tasks)
+    return [name for names in by_task for name in [name for name in names if name in known][:1]]
+
+
+def _titles(metric: str, groups: Sequence[Group]) -> tuple[str, str]:
+    """What stands above a panel, and beside it."""
+    task, _, name = metric.rpartition("/")
+    if name not in _TITLES:
+        return metric, metric
+    title, label = _TITLES[name]
+    title = title if name != DEFAULT_METRICS[0] else _evaluation_title(groups)
+    return (f"{task}. {title}" if task else title), label
 
 
 def common_curves(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array] | None:
@@ -164,7 +185,7 @@ def draw(groups: Sequence[Group], metrics: Sequence[str]) -> Any:
         for environment in environments
         for metric in metrics
     ]
-    columns = len(metrics) if len(metrics) > 1 else columns_for(len(cells))
+    columns = len(metrics) if several and len(metrics) > 1 else columns_for(len(cells))
     rows = math.ceil(len(cells) / columns)
     same_scale = not several and len(metrics) > 1 and all(name in DEFAULT_METRICS for name in metrics)
     width, height = (4.4, 3.1) if several else (5.0, 3.6)
@@ -173,7 +194,7 @@ def draw(groups: Sequence[Group], metrics: Sequence[str]) -> Any:
     looks = {label: index for index, label in enumerate(dict.fromkeys(group.label for group in groups))}
     for place, (panel, cell) in enumerate(zip(panels, cells, strict=False)):
         panel.set_title(_title(cell, metrics), fontsize=10)
-        panel.set_ylabel("" if several and place % columns else _TITLES.get(cell.metric, ("", cell.metric))[1])
+        panel.set_ylabel("" if several and place % columns else _titles(cell.metric, groups)[1])
         panel.set_xlabel(_clock(cell.groups))
         for group in cell.groups:
             _draw_group(panel, group, cell.metric, _legend_label(group, groups), looks[group.label])
@@ -196,10 +217,10 @@ def columns_for(count: int) -> int:
 
 
 def _title(cell: _Cell, metrics: Sequence[str]) -> str:
-    words = _evaluation_title(cell.groups) if cell.metric == "eval_return_mean" else _TITLES.get(cell.metric, ("",))[0]
+    words = _titles(cell.metric, cell.groups)[0]
     if cell.environment is None:
-        return words or cell.metric
-    return cell.environment if len(metrics) == 1 else f"{cell.environment}: {words or cell.metric}"
+        return words
+    return cell.environment if len(metrics) == 1 else f"{cell.environment}: {words}"
 
 
 def _draw_legend(figure: Any, panels: Sequence[Any], groups: Sequence[Group]) -> None:
@@ -287,7 +308,6 @@ def _heading(groups: Sequence[Group], metrics: Sequence[str]) -> str:
     environments = {group.environment for group in groups}
     words = [", ".join(names) for names in (algos, environments) if len(names) == 1]
     if len(environments) > 1 and len(metrics) == 1:  # the titles of the panels name the environments alone
-        metric = metrics[0]
-        named = _evaluation_title(groups) if metric == "eval_return_mean" else _TITLES.get(metric, (metric,))[0]
+        named = _titles(metrics[0], groups)[0]
         return ": ".join([*words, named[0].lower() + named[1:] if words else named])
     return " on ".join(words) or "Learning curves"

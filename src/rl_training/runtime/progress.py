@@ -57,11 +57,13 @@ class Speed:
 
 
 def evaluation_line(run: Run, metrics: Metrics) -> str:
-    """What an evaluation came to."""
-    return (
-        f"step {run.steps:,}: evaluation return {metrics['eval_return_mean']:.1f} "
-        f"+- {metrics['eval_return_std']:.1f} over {metrics['eval_episodes']:.0f} episodes"
-    )
+    """What an evaluation came to, in every task."""
+    words = [
+        f"return {metrics[f'{prefix}eval_return_mean']:.1f} +- {metrics[f'{prefix}eval_return_std']:.1f} "
+        f"over {metrics[f'{prefix}eval_episodes']:.0f} episodes" + (f" in {task}" if task else "")
+        for task, prefix in ((task, f"{task}/" if task else "") for task in run.config.tasks)
+    ]
+    return f"step {run.steps:,}: evaluation {', '.join(words)}"
 
 
 def bars(console: Console) -> Progress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 # The first actor's environments and policy, and the minibatches. A further actor has `env/1` and `policy/1`, and so on.
+# Actors of a task have their streams under its name, such as `lander/env` and `lander/env/1`.
 STREAMS = ("env", "policy", "batch")
 
 
@@ -27,20 +28,29 @@ def seed_global_generators(seed: int) -> None:
     torch.manual_seed(int(seeded(seed, "torch").generate_state(1)[0]))
 
 
-def make_streams(seed: int) -> dict[str, np.random.Generator]:
-    """The run's own generators; the global ones are seeded too."""
+def stream_of(task: str, name: str) -> str:
+    """The name of a stream of a task; a run in one environment has a task without a name."""
+    return f"{task}/{name}" if task else name
+
+
+def make_streams(seed: int, tasks: Sequence[str] = ("",)) -> dict[str, np.random.Generator]:
+    """The run's own generators; the global ones are seeded too. Minibatches of all tasks have one."""
     seed_global_generators(seed)
-    return {name: np.random.Generator(np.random.PCG64(seeded(seed, name))) for name in STREAMS}
+    *acting, batch = STREAMS
+    names = [*(stream_of(task, name) for task in tasks for name in acting), batch]
+    return {name: np.random.Generator(np.random.PCG64(seeded(seed, name))) for name in names}
 
 
-def actor_streams(seed: int, number: int, life: int = 0) -> tuple[np.random.Generator, np.random.Generator]:
-    """The generators of an actor's environments and of its policy. Adding an actor changes no other stream.
+def actor_streams(
+    seed: int, number: int, life: int = 0, task: str = ""
+) -> tuple[np.random.Generator, np.random.Generator]:
+    """The generators of an actor's environments and of its policy. Adding an actor or a task changes no other stream.
 
     An actor that was replaced has streams of its own in every `life`, so that no episode comes twice.
     """
     first = number == 0 and life == 0
     names = [name if first else f"{name}/{number}" + f"/{life}" * (life > 0) for name in ("env", "policy")]
-    env, policy = (np.random.Generator(np.random.PCG64(seeded(seed, name))) for name in names)
+    env, policy = (np.random.Generator(np.random.PCG64(seeded(seed, stream_of(task, name)))) for name in names)
     return env, policy
 
 

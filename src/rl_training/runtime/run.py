@@ -14,9 +14,10 @@ from rl_training.data.chunks import ChunkedArray
 from rl_training.experiment.config import Config
 from rl_training.experiment.manager import RunFolder
 from rl_training.experiment.notes import Name
-from rl_training.runtime.actors.sources import Source
+from rl_training.runtime.actors.sources import Experience
 from rl_training.runtime.arguments import whole_number
 from rl_training.runtime.callbacks import Callback, Callbacks, EarlyStopping
+from rl_training.runtime.capabilities import refuse_for_tasks
 from rl_training.runtime.checkpoints.archive import Archive
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
 from rl_training.runtime.checkpoints.chunk_files import arrays_of
@@ -31,6 +32,7 @@ from rl_training.runtime.loops.base import Loop
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.schedules import ScheduleSet
 from rl_training.runtime.signals import Signals
+from rl_training.runtime.task_evaluation import Evaluations, TaskEvaluator
 from rl_training.types import Metrics, SpaceInfo, Streams, UserError
 
 INTERRUPTED = "interrupted"
@@ -60,13 +62,21 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What surrounds a policy: spaces, environments for evaluation, random streams, and libraries that it borrows."""
+    """What surrounds a policy: spaces, environments for evaluation, random streams, and libraries that it borrows.
 
-    info: SpaceInfo
-    action_dtype: Any
-    evaluator: Evaluator
+    `spaces` are those of every task, `action_dtypes` the types of their actions.
+    """
+
+    spaces: Mapping[str, SpaceInfo]
+    action_dtypes: Mapping[str, Any]
+    evaluator: Evaluator | TaskEvaluator
     streams: Streams
     libraries: Libraries
+
+    @property
+    def info(self) -> SpaceInfo:
+        """The spaces of the first task."""
+        return next(iter(self.spaces.values()))
 
 
 class Run:
@@ -83,14 +93,15 @@ class Run:
         config: Config,
         surroundings: Surroundings,
         algorithm: Algorithm,
-        source: Source,
+        source: Experience,
         loop: Loop,
         callbacks: Sequence[Callback],
         code: Sequence[Name] = (),
     ) -> None:
         self.config = config
         self.code = tuple(code)
-        self.info, self.action_dtype = surroundings.info, surroundings.action_dtype
+        self.spaces, self.action_dtypes = surroundings.spaces, surroundings.action_dtypes
+        self.info, self.action_dtype = surroundings.info, self.action_dtypes[config.tasks[0]]
         self.evaluator, self.streams = surroundings.evaluator, surroundings.streams
         self.libraries = surroundings.libraries
         self.algorithm = algorithm
@@ -193,8 +204,8 @@ class Run:
         env: Env | None = None,
         asked: Opposition = NOTHING_ASKED,
         render: str | None = None,
-    ) -> Evaluation:
-        """Evaluate the policy, in the run's environment or in another one with the same spaces.
+    ) -> Evaluation | Evaluations:
+        """Evaluate the policy, in the run's environment or in another one with the same spaces; or in every task.
 
         Without `deterministic` it is judged as its algorithm is: by greedy actions, or by sampled ones. In training a
         signal ends it at its next step.
@@ -207,7 +218,9 @@ class Run:
             raise UserError(f"env={env!r}: is the environment that the agent trains in; {lender.better}")
         how: dict[str, Any] = {"deterministic": deterministic, "heed": self.signals.heed}
         with self.libraries:
+            made: Evaluator | TaskEvaluator
             if env is not None:
+                refuse_for_tasks(self.config, f"env={env!r}")
                 made = elsewhere(env, self.config, self.info, asked, render)
             elif asked != NOTHING_ASKED or render is not None:
                 made = self.evaluator.again(asked, render)

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl_training.algorithms.base import Policy
-from rl_training.data.replay_files import read_info
 from rl_training.experiment.config import Config, saved_config
+from rl_training.experiment.tasks import one_of
 from rl_training.experiment.trust import EPISODES
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, fitting_policy, read_checkpoint, read_trainer_state
 from rl_training.runtime.checkpoints.fitting import loading
+from rl_training.runtime.checkpoints.spaces import spaces_for
 from rl_training.runtime.schedules import restore_acting_values
 from rl_training.runtime.train import policy_for
-from rl_training.types import SpaceInfo
+from rl_training.types import SpaceInfo, UserError
 
 
 class SavedPolicy(NamedTuple):
@@ -34,19 +35,26 @@ def load_policy(
     which: str = "latest",
     trust: bool = False,
     uses: Iterable[str] = EPISODES,
+    task: str | None = None,
     **changes: Any,
 ) -> SavedPolicy:
     """Load the policy of a run or a checkpoint, for greedy actions; `changes` replace settings of its config.
 
+    Of a run with several tasks, `task` says in which the policy is to act.
     `trust` lets in the code that the checkpoint names, where `uses` says that it is needed.
     """
     found = find_checkpoint(path, which)
     checkpoint = read_checkpoint(found, policy_only=True)
     config = saved_config(found, checkpoint.meta, trust=trust, uses=uses, options={}, **changes)
-    info = read_info(checkpoint.meta["spaces"])
-    policy = policy_for(config, info)
+    spaces = spaces_for(config, checkpoint.meta, found)
+    policy = policy_for(config, spaces)
     restore_policy(policy, config, checkpoint, found, explore=False)
-    return SavedPolicy(found, config, info, int(checkpoint.meta["step"]), policy)
+    try:
+        name = one_of(config.tasks, task)
+    except UserError as error:
+        raise UserError(f"{str(found)!r}: {error}") from None
+    step = int(checkpoint.meta["step"])
+    return SavedPolicy(found, config.for_task(name), spaces[name], step, policy.for_task(name))
 
 
 def restore_policy(policy: Policy, config: Config, checkpoint: Checkpoint, path: Path, *, explore: bool) -> None:

@@ -177,7 +177,7 @@ def train_seeds(
     def note(folder: Path) -> None:
         remember(folder, outcome.id, code_of(config, env_factory))
 
-    name = run_name(config.run.algo, config.run.env_id, None)
+    name = run_name(config.run.algo, config.run.title, None)
     folder, lock = create_folder(None, config.run.output_dir, name, fill, note)
     with lock:
         try:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from gymnasium.vector import VectorEnv
 
 from rl_training.algorithms.base import CollectingLoopConfig, Context, Policy, PolicyContext
 from rl_training.data.datasets.dataset import OfflineDataset
@@ -21,25 +20,26 @@ from rl_training.runtime.actors.actor import Actor
 from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.actors.engines import WorkerFailed, WorkersLost
 from rl_training.runtime.actors.make_pool import is_pooled, make_pool
-from rl_training.runtime.actors.sources import Local, Nothing, Source
+from rl_training.runtime.actors.sources import Experience, Local, Nothing, Source
+from rl_training.runtime.actors.task_sources import TaskSources
 from rl_training.runtime.arguments import AnyCallback, callback_list, named_callback
 from rl_training.runtime.callbacks import Callback, Log, Save
-from rl_training.runtime.capabilities import check_capabilities, notes_on_speed
+from rl_training.runtime.capabilities import notes_on_speed
 from rl_training.runtime.clock import WALL_CLOCK
 from rl_training.runtime.controls import build_control_callbacks
-from rl_training.runtime.envs.make import EnvFactory, EnvMaker
-from rl_training.runtime.evaluate import Evaluator
+from rl_training.runtime.envs.make import EnvFactory
 from rl_training.runtime.given_code import model_factory, nameless
 from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.loggers import build_loggers
 from rl_training.runtime.loops import LOOPS
 from rl_training.runtime.loops.base import Loop
-from rl_training.runtime.memory import check_before_environments, check_memory
+from rl_training.runtime.memory import check_memory
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
-from rl_training.runtime.rng import make_streams
+from rl_training.runtime.rng import make_streams, stream_of
 from rl_training.runtime.run import COMPLETED, INTERRUPTED, Interrupted, Run, Surroundings, TrainResult
 from rl_training.runtime.signals import Cut
-from rl_training.types import SpaceInfo, UserError
+from rl_training.runtime.worlds import World, envs_of, evaluator_of, in_task, make_worlds
+from rl_training.types import SpaceInfo, Streams, UserError
 
 __all__ = [
     "COMPLETED",
@@ -90,25 +90,23 @@ def build(
     """
     controls, loggers = build_control_callbacks(config), build_loggers(config.run.loggers)
     users = [*(named_callback(reference) for reference in config.run.callbacks), *callback_list("callbacks", callbacks)]
-    family, collects = config.spec.family, config.loop.collects
+    family = config.spec.family
     if family not in LOOPS:
         raise UserError(f"algo={config.run.algo!r}: its SPEC has family={family!r}; must be one of {', '.join(LOOPS)}")
-    num_envs = config.run.num_envs if collects else 1
     pooled = is_pooled(config)
     with Libraries(config.run.threads) as libraries, ExitStack() as on_failure:
-        asked = Opposition(trust=trust)
-        surroundings, envs, context = _surroundings(
-            config, num_envs, env_factory, libraries, on_failure, asked, learns=True, spaces_only=pooled
+        streams, asked = make_streams(config.run.seed, config.tasks), Opposition(trust=trust)
+        worlds = make_worlds(config, env_factory, on_failure, asked, learns=True, spaces_only=pooled)
+        surroundings = _surroundings(config, worlds, streams, libraries)
+        algorithm = config.spec.build(
+            Context(
+                **_context(config, surroundings.spaces),
+                num_envs=sum(envs_of(world.config) for world in worlds.values()),
+                streams=streams,
+                targets=_targets(config),
+            )
         )
-        algorithm = config.spec.build(Context(**context, num_envs=num_envs, streams=surroundings.streams))
-        if pooled or not collects:
-            envs.close()  # only their spaces were needed
-        source: Source = Nothing()
-        if pooled:
-            source = make_pool(config, env_factory, algorithm.policy)
-            on_failure.callback(source.close)
-        elif collects:
-            source = _local(config, surroundings, envs, algorithm.policy)
+        source = _source(config, worlds, streams, algorithm.policy, env_factory, on_failure)
         if config.run.eval_interval is not None and surroundings.evaluator.unable is not None:
             raise UserError(f"eval_interval={config.run.eval_interval}: {surroundings.evaluator.unable}")
         loop: Loop = resolve_reference(LOOPS[family], key="family")(
@@ -137,69 +135,76 @@ def build_policy(
 ) -> tuple[Policy, Surroundings]:
     """Build only the policy of a config, and what is needed to evaluate it; `asked` may name another opponent."""
     with Libraries(config.run.threads) as libraries, ExitStack() as on_failure:
-        surroundings, envs, context = _surroundings(config, 1, env_factory, libraries, on_failure, asked)
-        policy = config.spec.policy(PolicyContext(**context))
-        envs.close()
+        streams = make_streams(config.run.seed, config.tasks)
+        worlds = make_worlds(config, env_factory, on_failure, asked)
+        surroundings = _surroundings(config, worlds, streams, libraries)
+        policy = config.spec.policy(PolicyContext(**_context(config, surroundings.spaces)))
+        for world in worlds.values():
+            world.envs.close()
         on_failure.pop_all()
     return policy, surroundings
 
 
-def policy_for(config: Config, info: SpaceInfo) -> Policy:
-    """Build only the policy of a config, for spaces that are known; its environment is not needed."""
-    check_memory(config, info)
+def policy_for(config: Config, spaces: Mapping[str, SpaceInfo]) -> Policy:
+    """Build only the policy of a config, for the spaces of its tasks, which are known; no environment is needed."""
+    for task, info in spaces.items():
+        check_memory(config.for_task(task), info)
     with Libraries(config.run.threads):  # new weights are drawn from the global generator
-        return config.spec.policy(PolicyContext(**_context(config, info)))
+        return config.spec.policy(PolicyContext(**_context(config, spaces)))
 
 
-def _surroundings(
-    config: Config,
-    num_envs: int,
-    env_factory: EnvFactory | None,
-    libraries: Libraries,
-    on_failure: ExitStack,
-    asked: Opposition,
-    *,
-    learns: bool = False,
-    spaces_only: bool = False,
-) -> tuple[Surroundings, VectorEnv[Any, Any, Any], dict[str, Any]]:
-    """The surroundings of a policy, its environments, and the arguments that it is built from.
-
-    With `spaces_only` one environment is made, and others will make the rest.
-    """
-    streams = make_streams(config.run.seed)
-    maker = EnvMaker(config.run, config.loop, env_factory)
-    check_before_environments(config, env_factory, maker, num_envs, learns=learns)
-    envs = maker.vector(1 if spaces_only else num_envs)
-    on_failure.callback(envs.close)
-    maker.describe(envs)  # spaces that are not supported are said before anything is reset
-    envs = maker.masking(envs)
-    on_failure.callback(envs.close)
-    info = maker.describe(envs)
-    check_capabilities(config, info)
-    check_memory(config, info, maker, num_envs, learns=learns)
-    evaluator = Evaluator(maker, info, config.run, asked)
-    surroundings = Surroundings(info, envs.single_action_space.dtype, evaluator, streams, libraries)
-    return surroundings, envs, _context(config, info)
+def _surroundings(config: Config, worlds: Mapping[str, World], streams: Streams, libraries: Libraries) -> Surroundings:
+    spaces = {task: world.info for task, world in worlds.items()}
+    dtypes = {task: world.envs.single_action_space.dtype for task, world in worlds.items()}
+    return Surroundings(spaces, dtypes, evaluator_of(worlds, config), streams, libraries)
 
 
-def _context(config: Config, info: SpaceInfo) -> dict[str, Any]:
+def _context(config: Config, spaces: Mapping[str, SpaceInfo]) -> dict[str, Any]:
     """The arguments that a policy is built from."""
     return {
-        "info": info,
+        "info": spaces[config.tasks[0]],
+        "tasks": spaces,
         "config": config.algorithm,
         "model": config.model,
-        "device": _device(config.run.device, info),
+        "device": _device(config.run.device, spaces.values()),
         "model_factory": None if config.model.model == "auto" else model_factory(config),
         "engine": config.run.engine,
     }
 
 
-def _local(config: Config, surroundings: Surroundings, envs: VectorEnv[Any, Any, Any], policy: Policy) -> Local:
-    """One actor in this process, which acts with the learner's own policy."""
-    loop, streams = config.loop, surroundings.streams
-    assert isinstance(loop, CollectingLoopConfig)
-    collector = Collector(envs, surroundings.info, streams["env"], reward_clip=loop.reward_clip)
-    return Local(Actor(policy, collector, streams["policy"]))
+def _targets(config: Config) -> dict[str, float]:
+    """The returns at which tasks count as solved, where they are given."""
+    tasks = config.run.tasks or {}
+    return {name: task.target_return for name, task in tasks.items() if task.target_return is not None}
+
+
+def _source(
+    config: Config,
+    worlds: Mapping[str, World],
+    streams: Streams,
+    policy: Policy,
+    env_factory: EnvFactory | None,
+    on_failure: ExitStack,
+) -> Experience:
+    """What gathers: one actor in this process, which acts with the learner's own policy, or workers; in every task."""
+    sources: dict[str, Source] = {}
+    for task, world in worlds.items():
+        loop = world.config.loop
+        if is_pooled(config) or not loop.collects:
+            world.envs.close()  # only their spaces were needed
+        if not loop.collects:
+            return Nothing()
+        assert isinstance(loop, CollectingLoopConfig)
+        if is_pooled(config):
+            with in_task(task):
+                pool = make_pool(config, env_factory, policy.for_task(task))
+            on_failure.callback(pool.close)
+            sources[task] = pool
+        else:
+            rng = streams[stream_of(task, "env")]
+            collector = Collector(world.envs, world.info, rng, reward_clip=loop.reward_clip)
+            sources[task] = Local(Actor(policy.for_task(task), collector, streams[stream_of(task, "policy")]))
+    return sources[""] if config.run.tasks is None else TaskSources(sources)
 
 
 def _comparisons(config: Config, dataset: OfflineDataset | None) -> list[Callback]:
@@ -210,10 +215,10 @@ def _comparisons(config: Config, dataset: OfflineDataset | None) -> list[Callbac
     return [Comparison(dataset, config.run.bc_baseline_updates)]
 
 
-def _device(name: str, info: SpaceInfo) -> torch.device:
+def _device(name: str, spaces: Iterable[SpaceInfo]) -> torch.device:
     if name == "auto":
         # Small networks on vectors are faster on a CPU, where they have their own engine.
-        images = info.obs_kind == "image" or any(part.kind == "image" for part in info.parts)
+        images = any(info.obs_kind == "image" or any(part.kind == "image" for part in info.parts) for info in spaces)
         return torch.device("cuda" if images and torch.cuda.is_available() else "cpu")
     try:
         return torch.empty(0, device=name).device

@@ -15,6 +15,7 @@ from rl_training.experiment.settings import Expected
 from rl_training.runtime.arguments import AnyCallback
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.run import Run
+from rl_training.runtime.task_evaluation import SCORE
 from rl_training.runtime.train import build
 from rl_training.runtime.train import run as run_training
 from rl_training.types import Metrics, UserError
@@ -47,13 +48,13 @@ class Verification:
 
 
 class _Evaluations(Callback):
-    """Keeps the returns of a run's evaluations."""
+    """Keeps the returns of a run's evaluations, or the scores if its tasks have scores."""
 
     def __init__(self) -> None:
-        self.returns: list[float] = []
+        self.values: list[float] = []
 
     def on_eval(self, run: Run, metrics: Metrics) -> None:
-        self.returns.append(metrics["eval_return_mean"])
+        self.values.append(metrics.get(f"{SCORE}_mean", metrics["eval_return_mean"]))
 
 
 def verify_preset(
@@ -80,11 +81,11 @@ def verify_preset(
             run_training(run)
             minutes[seed] = (time.perf_counter() - started) / 60.0
             if expected.measure == "last_5_evaluations":
-                returns[seed] = _mean_of_last(evaluations.returns, 5)
+                returns[seed] = _mean_of_last(evaluations.values, 5)
                 if expected.final_return is not None:
-                    finals[seed] = run.evaluate(expected.episodes).mean
+                    finals[seed] = _final(run, expected.episodes)
             else:
-                returns[seed] = run.evaluate(expected.episodes).mean
+                returns[seed] = _final(run, expected.episodes)
         finally:
             run.close()
     return Verification(preset, bar, expected.measure, returns, minutes, expected.final_return, finals)
@@ -108,6 +109,12 @@ def _claim(preset: str, config: Config) -> tuple[Expected, float]:
                 f"evaluations in total_timesteps={settings.total_timesteps}"
             )
     return expected, expected.return_
+
+
+def _final(run: Run, episodes: int) -> float:
+    """What is measured of a run at its end: the mean return of its policy, or the mean score of its tasks."""
+    evaluation = run.evaluate(episodes)
+    return evaluation.mean if evaluation.score is None else evaluation.score
 
 
 def _mean_of_last(returns: Sequence[float], count: int) -> float:

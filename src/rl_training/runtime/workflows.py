@@ -9,26 +9,28 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rl_training.data.replay_files import read_info
 from rl_training.experiment.config import Config, saved_config
 from rl_training.experiment.manager import RunFolder, versions
 from rl_training.experiment.references import reference_to
 from rl_training.experiment.registry import proper_name
 from rl_training.experiment.trust import ELSEWHERE, EPISODES, EPISODES_ELSEWHERE, POLICY, TRAINING
 from rl_training.runtime.arguments import AnyCallback, whole_number
+from rl_training.runtime.capabilities import refuse_for_tasks
 from rl_training.runtime.changes import cannot_change, changes, lifting
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint, find_newest, find_run, recover, sweep_leftovers
 from rl_training.runtime.checkpoints.checkpoint import fitting_policy, read_checkpoint, read_meta
 from rl_training.runtime.checkpoints.drafts import sweep_files
 from rl_training.runtime.checkpoints.lock import Lock, hold
+from rl_training.runtime.checkpoints.spaces import spaces_for
 from rl_training.runtime.envs.given import Env
 from rl_training.runtime.envs.ids import is_same_id
 from rl_training.runtime.envs.make import EnvFactory
-from rl_training.runtime.evaluate import elsewhere
+from rl_training.runtime.evaluate import Evaluator, elsewhere
 from rl_training.runtime.evaluations import Evaluation
 from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.saved_policy import restore_policy
+from rl_training.runtime.task_evaluation import Evaluations, TaskEvaluator
 from rl_training.runtime.train import Run, TrainResult, build, build_policy, policy_for
 from rl_training.runtime.train import run as run_training
 from rl_training.types import Metrics, UserError
@@ -76,7 +78,7 @@ class Judged(NamedTuple):
     """The step of a checkpoint, the evaluation of its policy, and the opponent in a game for two players."""
 
     step: int
-    evaluation: Evaluation
+    evaluation: Evaluation | Evaluations
     opponent: str
 
 
@@ -108,14 +110,16 @@ def judge_checkpoint(
     uses = POLICY if env is not None else EPISODES if env_factory is None else EPISODES_ELSEWHERE
     how: dict[str, Any] = {"trust": asked.trust, "uses": uses, "options": {"env_id": "--env "}}
     config = saved_config(found, checkpoint.meta, **how, **changes)
+    evaluator: Evaluator | TaskEvaluator
     if env is None:
         policy, surroundings = build_policy(config, env_factory=env_factory, asked=asked)
         evaluator, libraries = surroundings.evaluator, surroundings.libraries
     else:
+        refuse_for_tasks(config, f"env={env!r}")
         libraries = Libraries(config.run.threads)
-        info = read_info(checkpoint.meta["spaces"])
-        evaluator = elsewhere(env, config, info, asked)
-        policy = policy_for(config, info)
+        spaces = spaces_for(config, checkpoint.meta, found)
+        evaluator = elsewhere(env, config, spaces[""], asked)
+        policy = policy_for(config, spaces)
     with libraries, closing(evaluator):
         explore = policy.judged_by_samples if deterministic is None else not deterministic
         restore_policy(policy, config, checkpoint, found, explore=explore)

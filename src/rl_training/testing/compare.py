@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint
-from rl_training.runtime.clock import WALL_CLOCK
+from rl_training.runtime.clock import by_wall_clock
 
 
 def differences(a: Any, b: Any, where: str = "") -> list[str]:
@@ -22,7 +22,8 @@ def differences(a: Any, b: Any, where: str = "") -> list[str]:
         same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
         return [] if same else [where]
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        keys = sorted((a.keys() | b.keys()) - {*WALL_CLOCK, "metrics_length"}, key=str)
+        kept = [key for key in a.keys() | b.keys() if key != "metrics_length" and not by_wall_clock(str(key))]
+        keys = sorted(kept, key=str)
         found = [f"{where}.{key}" for key in keys if (key in a) != (key in b)]
         return found + [
             d for key in keys if key in a and key in b for d in differences(a[key], b[key], f"{where}.{key}")

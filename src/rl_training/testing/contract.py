@@ -25,6 +25,8 @@ from rl_training.experiment.fields import settings_of
 from rl_training.experiment.registry import REGISTRY, load_spec
 from rl_training.models.flat import FlatAdam, FlatGroup, FlatLaProp, FlatRMSprop, Follower, Learner
 from rl_training.runtime.actors.actor import Steps
+from rl_training.runtime.actors.sources import Source
+from rl_training.runtime.actors.task_sources import sources_of
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rl_training.runtime.train import Run, build, build_policy
 from rl_training.runtime.trees import to_tensors
@@ -67,8 +69,11 @@ _LEARNING = (Algorithm, FlatAdam, FlatGroup, FlatLaProp, FlatRMSprop, Follower, 
 _A_RUN = "rl_training.testing:a run"
 
 
-def tiny_config(algo: str, env: Mapping[str, Any] | None = None, **values: Any) -> Config:
-    """A config of the algorithm for a few quick updates on `TinyEnv`, whose arguments are `env`."""
+def tiny_config(algo: str, env: Mapping[str, Any] | None = None, *, tasks: int = 0, **values: Any) -> Config:
+    """A config of the algorithm for a few quick updates on `TinyEnv`, whose arguments are `env`.
+
+    With `tasks` it is a config of so many tasks on `TinyEnv`, which differ in their number of environments.
+    """
     spec = load_spec(algo)
     known = settings_of(spec)
     base: dict[str, Any] = {
@@ -78,6 +83,9 @@ def tiny_config(algo: str, env: Mapping[str, Any] | None = None, **values: Any) 
         "total_timesteps": 1_000,
         "eval_episodes": 2,
     }
+    if tasks:
+        env_id = base.pop("env_id")
+        base["tasks"] = {f"task{number}": {"env_id": env_id, "num_envs": 2 + number} for number in range(tasks)}
     return load_config(base | {name: value for name, value in _TINY.items() if name in known}, **values)
 
 
@@ -204,8 +212,8 @@ def check_policy_stands_alone(algo: str, **settings: Any) -> None:
         _advanced(run)
         alone, surroundings = build_policy(_without_dataset(config))
         alone.load_policy_state({name: tensor.clone() for name, tensor in trained.policy_state().items()})
-        rows = _shown(run)
-        acts, alone_acts = _greedy_acts(trained, rows), _greedy_acts(alone, rows)
+        rows, task = _shown(run), config.tasks[0]
+        acts, alone_acts = (_greedy_acts(policy.for_task(task), rows) for policy in (trained, alone))
         returns = run.evaluate(2), surroundings.evaluator(alone, 2)
         run.close()
         surroundings.evaluator.close()
@@ -214,13 +222,14 @@ def check_policy_stands_alone(algo: str, **settings: Any) -> None:
         assert returns[0] == returns[1], f"{algo}: alone, the policy is evaluated differently on {env}"
         learning = sorted({type(part).__name__ for part in _reachable(alone) if isinstance(part, _LEARNING)})
         assert not learning, f"{algo}: the policy holds {', '.join(learning)}, which only learning needs"
-        _check_records(algo, alone, rows)
+        _check_records(algo, alone.for_task(task), rows)
 
 
 def _shown(run: Run) -> Array:
     """Some observations: what the environments show, or the first of a dataset."""
     if run.config.loop.collects:
-        return run.source.gather(1, Steps())[0].obs
+        source: Source = sources_of(run.source)[run.config.tasks[0]]
+        return source.gather(1, Steps())[0].obs
     assert run.loop.dataset is not None
     return run.loop.dataset.obs[:8]
 
@@ -370,6 +379,9 @@ CHECKS = (
 
 
 def check_algorithm(algo: str, **settings: Any) -> None:
-    """Run every check, for a registered algorithm or your own SPEC given as `module:SPEC`."""
+    """Run every check, for a registered algorithm or your own SPEC given as `module:SPEC`.
+
+    `tasks=2` checks an algorithm that learns several tasks with two of them.
+    """
     for check in CHECKS:
         check(algo, **settings)

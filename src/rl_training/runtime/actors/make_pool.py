@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from rl_training.algorithms.base import CollectingLoopConfig, Policy
 from rl_training.data.disk import WINDOWS
@@ -29,8 +30,9 @@ def is_pooled(config: Config) -> bool:
 
 
 def make_pool(config: Config, factory: EnvFactory | None, policy: Policy) -> Pool:
-    """The workers of a config, which gather for a policy."""
-    run, loop = config.run, config.loop
+    """The workers of a config, which gather for a policy in its task."""
+    own = config.for_task(policy.task)
+    run, loop = own.run, own.loop
     assert isinstance(loop, CollectingLoopConfig)
     if run.num_envs % run.num_workers:
         raise UserError(
@@ -59,11 +61,12 @@ def make_pool(config: Config, factory: EnvFactory | None, policy: Policy) -> Poo
 
 
 def _engine(config: Config, factory: EnvFactory | None, policy: Policy, plan: PoolPlan) -> Engine:
-    loop, each = config.loop, plan.num_envs // plan.num_workers
+    loop, each = config.for_task(policy.task).loop, plan.num_envs // plan.num_workers
     assert isinstance(loop, CollectingLoopConfig)
     # The values that acting uses come with the weights, so workers need no schedules, nor the functions among them.
     settings = {key: value for key, value in config.given().items() if key not in config.scheduling}
-    plans = [WorkerPlan(settings, factory, each, number) for number in range(plan.num_workers)]
+    its: dict[str, Any] = {"task": policy.task, "spaces": policy.tasks} if policy.task else {}
+    plans = [WorkerPlan(settings, factory, each, number, **its) for number in range(plan.num_workers)]
     layout = strip_layout(loop.steps_at_once, each, policy.info, policy.records(policy.info))
     if config.run.actors == "inline":
         return Inline(plans, layout)

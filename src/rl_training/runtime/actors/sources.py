@@ -18,16 +18,12 @@ def actor_name(number: int) -> str:
     return FIRST_ACTOR if number == 0 else f"{FIRST_ACTOR}/{number}"
 
 
-class Source(Protocol):
-    """A source of experience. The state of its environments is a mapping by actor."""
+class Experience(Protocol):
+    """What a run and its checkpoints know of where experience comes from, in one task or in several."""
 
     @property
     def num_envs(self) -> int:
         """The number of environments."""
-
-    @property
-    def width(self) -> int:
-        """The number of rows of a step: of environments whose steps are gathered together."""
 
     @property
     def steps(self) -> int:
@@ -50,17 +46,8 @@ class Source(Protocol):
     def go_on_anew(self, state: Mapping[str, Any], why: str) -> None:
         """Go on from the counts of what `state_dict` returned, with new episodes, since other environments are used."""
 
-    def gather(self, count: int, into: R, *, randomly: bool = False) -> R:
-        """Add the next `count` steps of every environment, `[B]` each, with the policy's records, to a trajectory."""
-
     def publish(self, weights: Callable[[], Mapping[str, Tensor]], values: Mapping[str, float], version: int) -> None:
         """Send actors the policy after `version` updates; `values` are the hyperparameters that acting uses."""
-
-    def take_lost(self) -> Array | None:
-        """A mask `[B]` of the environments whose running episodes a resume has lost since the last call, if any."""
-
-    def metrics(self) -> Metrics:
-        """Returns and lengths of the latest episodes."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state of every actor's environments, by the actor's name."""
@@ -70,6 +57,23 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Close the environments."""
+
+
+class Source(Experience, Protocol):
+    """A source of experience in one task, as a loop asks it. The state of its environments is a mapping by actor."""
+
+    @property
+    def width(self) -> int:
+        """The number of rows of a step: of environments whose steps are gathered together."""
+
+    def gather(self, count: int, into: R, *, randomly: bool = False) -> R:
+        """Add the next `count` steps of every environment, `[B]` each, with the policy's records, to a trajectory."""
+
+    def take_lost(self) -> Array | None:
+        """A mask `[B]` of the environments whose running episodes a resume has lost since the last call, if any."""
+
+    def metrics(self) -> Metrics:
+        """Returns and lengths of the latest episodes."""
 
 
 class Local:

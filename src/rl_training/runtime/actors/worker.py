@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from rl_training.runtime.actors.actor import Actor
 from rl_training.runtime.actors.collector import Collector
 from rl_training.runtime.envs.make import EnvFactory, EnvMaker
 from rl_training.runtime.rng import actor_streams
-from rl_training.types import UserError
+from rl_training.types import SpaceInfo, UserError
 
 
 class Request(NamedTuple):
@@ -46,13 +46,18 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """What a worker is made from, wherever it runs: the settings of the run, and the function of its environment."""
+    """What a worker is made from, wherever it runs: the settings of the run, and the function of its environment.
+
+    A worker of one of several tasks is told the spaces of all, since its policy is that of all.
+    """
 
     settings: Mapping[str, Any]
     factory: EnvFactory | None
     num_envs: int  # of this worker
     number: int
     life: int = 0  # how often the worker was replaced before
+    task: str = ""
+    spaces: Mapping[str, SpaceInfo] = field(default_factory=dict)
 
 
 class Worker:
@@ -62,15 +67,17 @@ class Worker:
         from rl_training.runtime.train import policy_for
 
         config = load_config(plan.settings, device="cpu")
-        loop = config.loop
+        own = config.for_task(plan.task)
+        loop = own.loop
         assert isinstance(loop, CollectingLoopConfig)
         self._plan = plan
-        maker = EnvMaker(config.run, loop, plan.factory)
+        maker = EnvMaker(own.run, loop, plan.factory)
         envs = maker.masking(maker.vector(plan.num_envs))
         info = maker.describe(envs)
-        env_rng, self._rng = actor_streams(config.run.seed, plan.number, plan.life)
+        env_rng, self._rng = actor_streams(config.run.seed, plan.number, plan.life, plan.task)
         self._collector = Collector(envs, info, env_rng, reward_clip=loop.reward_clip)
-        self._actor = Actor(policy_for(config, info), self._collector, self._rng)
+        policy = policy_for(config, plan.spaces or {"": info}).for_task(plan.task)
+        self._actor = Actor(policy, self._collector, self._rng)
         self._edition = -1
 
     def start(self) -> None:

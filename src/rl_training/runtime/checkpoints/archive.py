@@ -85,7 +85,7 @@ class Archive:
             self._write(folder.checkpoints, run)
 
         settings = run.config.run
-        name = run_name(settings.algo, settings.env_id, settings.seed)
+        name = run_name(settings.algo, settings.title, settings.seed)
         given = None if run_dir is None else Path(run_dir)
         path, self._lock = create_folder(given, settings.output_dir, name, fill, lambda path: self._note(path, run))
         self.folder = RunFolder(path)

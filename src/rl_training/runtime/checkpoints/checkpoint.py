@@ -26,7 +26,6 @@ from rl_training.data.checked_files import (
     unseal,
 )
 from rl_training.data.disk import sync
-from rl_training.data.replay_files import read_info
 from rl_training.runtime.checkpoints.catalogue import ARRAYS_FOLDER, listed
 from rl_training.runtime.checkpoints.chunk_files import (
     Chunks,
@@ -37,6 +36,7 @@ from rl_training.runtime.checkpoints.chunk_files import (
     write_file,
 )
 from rl_training.runtime.checkpoints.codec import decode, decode_tensors, encode, encode_tensors
+from rl_training.runtime.checkpoints.spaces import read_spaces
 from rl_training.runtime.trees import check_like
 from rl_training.types import UserError
 
@@ -47,7 +47,7 @@ _MODEL = "model.safetensors"
 _META_KINDS = {
     "step": 0,
     "config": {"algo": "", "env_id": "", "output_dir": ""},
-    "spaces": {"parts": []},
+    "spaces": {},
     "versions": {"rl_training": ""},
     "engine": "",
     "threads": 1,
@@ -129,7 +129,7 @@ def _read_meta(path: Path) -> tuple[dict[str, Any], dict[str, Entry]]:
     del meta["format"]
     try:
         check_like(meta, _META_KINDS, "it", complete=True)
-        read_info(meta["spaces"])
+        read_spaces(meta["spaces"])
     except (ValueError, TypeError) as error:
         raise damaged(path / _META, str(error)) from None
     return meta, files

@@ -10,6 +10,7 @@ from rl_training.experiment.notes import known_run_id
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, way_out
 from rl_training.runtime.checkpoints.chunk_files import load_arrays
 from rl_training.runtime.checkpoints.fitting import is_ours, loading
+from rl_training.runtime.checkpoints.spaces import write_spaces
 from rl_training.runtime.loops.base import Latest
 from rl_training.runtime.rng import restore_streams, streams_state, untouched
 from rl_training.runtime.schedules import restore_hyperparameters, set_by_hand
@@ -26,7 +27,7 @@ def take_snapshot(run: Run) -> Checkpoint:
         "step": run.steps,
         "run_id": run.archive.run_id,
         "config": run.config.flat(),
-        "spaces": run.info.to_dict(),
+        "spaces": write_spaces(run.spaces),
         "versions": versions(),
         "engine": run.algorithm.engine,
         "threads": run.config.run.threads,
@@ -105,8 +106,8 @@ def load_snapshot(run: Run, checkpoint: Checkpoint, changed: Mapping[str, str] |
 
 def _memory_of(run: Run) -> set[str]:
     """The parts of a loop that remember steps, environment by environment."""
-    memory = getattr(run.loop, "memory", None)
-    return {name for name, part in run.loop.parts.items() if part.arrays} | set(() if memory is None else memory.parts)
+    remembering = getattr(run.loop, "remembering", ())
+    return {name for name, part in run.loop.parts.items() if part.arrays} | set(remembering)
 
 
 def _for_other_environments(state: Mapping[str, Any], run: Run, left: set[str]) -> dict[str, Any]:

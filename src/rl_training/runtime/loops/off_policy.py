@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.hindsight import Hindsight, HindsightLoopConfig
 from rl_training.algorithms.off_policy import OffPolicyLoopConfig, ReplayAlgorithm
 from rl_training.data.chunks import Part
@@ -17,19 +20,95 @@ from rl_training.data.replay import GoalReplay, Replay, make_replay
 from rl_training.data.samplers import PrioritizedSampler
 from rl_training.experiment.config import Config
 from rl_training.runtime.actors.actor import Steps
-from rl_training.runtime.actors.sources import Source
+from rl_training.runtime.actors.sources import Experience, Source
 from rl_training.runtime.envs.goals import GoalJudge
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.loops.base import Latest, Refresh
-from rl_training.types import Metrics, UserError
+from rl_training.types import Metrics, Step, UserError
 
 
-class OffPolicyLoop:
-    """The loop of DQN, SAC and other off-policy algorithms; it counts environment steps.
+class ReplayLoop(ABC):
+    """What loops with replay buffers share: their clock of environment steps, and which updates are due by it.
 
-    The first `random_steps` actions are uniform. No update is due before the step `earliest`. `parts` are further parts
-    with state, which a memory may need.
+    The first `random_steps` actions are uniform. No update is due before the step `earliest`. `memories` are the parts
+    of memories, and `parts` further ones with state, which a memory may need.
     """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        source: Experience,
+        config: OffPolicyLoopConfig,
+        memories: Mapping[str, Part],
+        *,
+        random_steps: int,
+        earliest: int = 0,
+        parts: Mapping[str, Part] | None = None,
+    ) -> None:
+        self.algorithm = algorithm
+        self.source = source
+        self.config = config
+        self.latest = Latest()
+        self.remembering = frozenset(memories)
+        self.parts: dict[str, Part] = {**memories, "latest": self.latest, **(parts or {})}
+        self._random_steps = random_steps
+        self._starts = max(config.learning_starts, earliest)
+
+    @abstractmethod
+    def _gather(self) -> None:
+        """Gather steps, at least `train_every`, and remember them."""
+
+    @abstractmethod
+    def _learn(self, updates: int) -> Metrics:
+        """Make so many updates."""
+
+    @abstractmethod
+    def _report(self) -> Metrics:
+        """The sizes of memories, and the metrics of the sources."""
+
+    @property
+    def steps(self) -> int:
+        return self.source.steps
+
+    def step(self, refresh: Refresh) -> Metrics:
+        algorithm, before = self.algorithm, self.steps
+        refresh(before)
+        self._gather()
+        steps = self.steps
+        refresh(steps)
+        with np.errstate(over="ignore", invalid="ignore"):  # the driver refuses metrics that are not finite
+            self.latest.metrics |= self._learn(self._due(steps) - self._due(before))
+        self.source.publish(algorithm.policy.policy_state, algorithm.policy.values, algorithm.n_updates)
+        return self.latest.metrics | {"n_updates": float(algorithm.n_updates)} | self._report()
+
+    def warnings(self, total_steps: int) -> list[str]:
+        envs = self.source.num_envs
+        at_once = math.ceil(self.config.train_every / envs) * envs  # a run ends after a whole step of the loop
+        end = self.steps + math.ceil(max(0, total_steps - self.steps) / at_once) * at_once
+        if self._due(end) > 0:
+            return []
+        return [f"learning_starts={self._starts}: this run ends at step {end}, before its first update"]
+
+    def _due(self, steps: int) -> int:
+        """The total number of updates that are due after this many steps."""
+        return int(max(0, steps - self.latest.memory_since - self._starts) * self.config.updates_per_step)
+
+
+def remembered(source: Source, memory: ReplayMemory | Mixture, *, randomly: bool) -> Step:
+    """The next step of every environment of a source, once it is in the memory."""
+    (step,) = source.gather(1, Steps(), randomly=randomly)
+    lost = source.take_lost()  # by a resume, or with a worker just now: this step follows from none before
+    if lost is not None:
+        memory.cut(lost)
+    memory.add(step)
+    return step
+
+
+class OffPolicyLoop(ReplayLoop):
+    """The loop of DQN, SAC and other off-policy algorithms; it counts environment steps."""
+
+    algorithm: ReplayAlgorithm
+    source: Source
 
     def __init__(
         self,
@@ -43,51 +122,24 @@ class OffPolicyLoop:
         dataset: OfflineDataset | None = None,
         parts: Mapping[str, Part] | None = None,
     ) -> None:
-        self.algorithm = algorithm
-        self.source = source
         self.memory = memory
-        self.config = config
         self.dataset = dataset
-        self.latest = Latest()
-        self.parts: dict[str, Part] = {**memory.parts, "latest": self.latest, **(parts or {})}
-        self._random_steps = random_steps
-        self._starts = max(config.learning_starts, earliest)
+        how: dict[str, Any] = {"random_steps": random_steps, "earliest": earliest, "parts": parts}
+        super().__init__(algorithm, source, config, memory.parts, **how)
 
-    @property
-    def steps(self) -> int:
-        return self.source.steps
-
-    def step(self, refresh: Refresh) -> Metrics:
-        algorithm, source, memory = self.algorithm, self.source, self.memory
-        before = steps = source.steps
-        refresh(steps)
-        gathered = Steps()
+    def _gather(self) -> None:
+        before = steps = self.steps
+        gathered = []
         while steps - before < self.config.train_every:
-            source.gather(1, gathered, randomly=steps < self._random_steps)
-            lost = source.take_lost()  # by a resume, or with a worker just now: this step follows from none before
-            if lost is not None:
-                memory.cut(lost)
-            memory.add(gathered[-1])
-            steps = source.steps
-        algorithm.observe(gathered)
-        refresh(steps)
-        with np.errstate(over="ignore", invalid="ignore"):  # the driver refuses metrics that are not finite
-            self.latest.metrics |= algorithm.learn_from(memory, self._due(steps) - self._due(before))
-        source.publish(algorithm.policy.policy_state, algorithm.policy.values, algorithm.n_updates)
-        counts = {"n_updates": float(algorithm.n_updates), "replay_size": float(len(memory))}
-        return self.latest.metrics | counts | source.metrics()
+            gathered.append(remembered(self.source, self.memory, randomly=steps < self._random_steps))
+            steps = self.steps
+        self.algorithm.observe(gathered)
 
-    def warnings(self, total_steps: int) -> list[str]:
-        envs = self.source.num_envs
-        at_once = math.ceil(self.config.train_every / envs) * envs  # a run ends after a whole step of the loop
-        end = self.steps + math.ceil(max(0, total_steps - self.steps) / at_once) * at_once
-        if self._due(end) > 0:
-            return []
-        return [f"learning_starts={self._starts}: this run ends at step {end}, before its first update"]
+    def _learn(self, updates: int) -> Metrics:
+        return self.algorithm.learn_from(self.memory, updates)
 
-    def _due(self, steps: int) -> int:
-        """The total number of updates that are due after this many steps."""
-        return int(max(0, steps - self.latest.memory_since - self._starts) * self.config.updates_per_step)
+    def _report(self) -> Metrics:
+        return {"replay_size": float(len(self.memory))} | self.source.metrics()
 
 
 def make_memory(algorithm: ReplayAlgorithm, source: Source, config: OffPolicyLoopConfig) -> ReplayMemory:

@@ -1,0 +1,83 @@
+"""The loop of algorithms that learn several tasks: steps of every task into its own replay buffer, then the updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rl_training.algorithms.multi_task import MultiTaskAlgorithm
+from rl_training.algorithms.off_policy import OffPolicyLoopConfig
+from rl_training.data.chunks import Part
+from rl_training.data.datasets.dataset import OfflineDataset
+from rl_training.data.memory import ReplayMemory
+from rl_training.data.replay import make_replay
+from rl_training.data.samplers import PrioritizedSampler
+from rl_training.experiment.config import Config
+from rl_training.runtime.actors.sources import Experience, Source
+from rl_training.runtime.actors.task_sources import named, run_metrics, sources_of
+from rl_training.runtime.envs.make import EnvMaker
+from rl_training.runtime.loops.off_policy import ReplayLoop, remembered
+from rl_training.types import Metrics, Step
+
+
+class MultiTaskLoop(ReplayLoop):
+    """Gathers in the tasks that the algorithm asks for, in turn; it counts the environment steps of all tasks."""
+
+    algorithm: MultiTaskAlgorithm
+    dataset: OfflineDataset | None = None
+
+    def __init__(
+        self,
+        algorithm: MultiTaskAlgorithm,
+        source: Experience,
+        memories: Mapping[str, ReplayMemory],
+        config: OffPolicyLoopConfig,
+    ) -> None:
+        self.sources: Mapping[str, Source] = sources_of(source)
+        self.memories = memories
+        kept: dict[str, Part] = {
+            part_name(task, name): part for task, memory in memories.items() for name, part in memory.parts.items()
+        }
+        super().__init__(algorithm, source, config, kept, random_steps=config.learning_starts)
+
+    def _gather(self) -> None:
+        """One step of every environment of every active task, until enough are gathered."""
+        before = steps = self.steps
+        gathered: dict[str, list[Step]] = {task: [] for task in self.algorithm.active_tasks() or self.sources}
+        while steps - before < self.config.train_every:
+            randomly = steps < self._random_steps
+            for task, found in gathered.items():
+                found.append(remembered(self.sources[task], self.memories[task], randomly=randomly))
+            steps = self.steps
+        for task, found in gathered.items():
+            self.algorithm.observe(task, found)
+
+    def _learn(self, updates: int) -> Metrics:
+        return self.algorithm.learn_from(self.memories, updates)
+
+    def _report(self) -> Metrics:
+        heard = {task: source.metrics() for task, source in self.sources.items()}
+        self.algorithm.hear(heard)
+        sizes: Metrics = {}
+        for task, memory in self.memories.items():
+            sizes |= named(task, {"replay_size": float(len(memory))})
+        return sizes | run_metrics(heard, self.sources)
+
+
+def part_name(task: str, name: str) -> str:
+    """The name under which a part of a task's memory is saved. It is part of the names of files."""
+    return f"{task}.{name}" if task else name
+
+
+def make(algorithm: MultiTaskAlgorithm, source: Experience, config: Config, maker: EnvMaker) -> MultiTaskLoop:
+    """The loop of a config."""
+    assert isinstance(config.loop, OffPolicyLoopConfig)
+    memories = {task: _make_memory(algorithm, task, its, config) for task, its in sources_of(source).items()}
+    return MultiTaskLoop(algorithm, source, memories, config.loop)
+
+
+def _make_memory(algorithm: MultiTaskAlgorithm, task: str, source: Source, config: Config) -> ReplayMemory:
+    loop, policy = config.for_task(task).loop, algorithm.policy.for_task(task)
+    assert isinstance(loop, OffPolicyLoopConfig)
+    records = policy.records(policy.info)
+    replay = make_replay(policy.info, source.num_envs, loop.buffer_size, loop.frame_stack, records)
+    return ReplayMemory(replay, PrioritizedSampler(replay) if algorithm.prioritized else None)

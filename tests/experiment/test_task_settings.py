@@ -1,0 +1,152 @@
+"""Several tasks in a config: their forms, their names, what they take from the run, and what is said of mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_training.experiment.config import Config, ConfigError, load_config
+from rl_training.experiment.fields import json_schema, settings_of
+from rl_training.experiment.registry import load_spec
+from rl_training.experiment.tasks import name_from_id
+from rl_training.experiment.trust import ELSEWHERE, EPISODES, POLICY, code_in
+from task_worlds import EXAMPLES, SPEC, TWO
+
+
+@pytest.fixture(autouse=True)
+def _examples_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+
+def read(tasks: Any, *overrides: str, **settings: Any) -> Config:
+    return load_config({"algo": SPEC, "tasks": tasks, **settings}, overrides)
+
+
+def problems(tasks: Any, **settings: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read(tasks, **settings)
+    return caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("env_id", "name"),
+    [
+        ("CartPole-v1", "cartpole"),
+        ("MiniGrid-Empty-5x5-v0", "minigrid-empty-5x5"),
+        ("ALE/Pong-v5", "pong"),
+        ("minigrid:MiniGrid-Empty-5x5-v0", "minigrid-empty-5x5"),
+        ("my_envs:make_walk", "make_walk"),
+    ],
+)
+def test_an_id_names_its_task(env_id: str, name: str) -> None:
+    assert name_from_id(env_id) == name
+    assert read([env_id]).tasks == (name,)
+
+
+def test_all_forms_say_the_same() -> None:
+    full = read({"cartpole": {"env_id": "CartPole-v1"}, "acrobot": {"env_id": "Acrobot-v1"}})
+    assert read(["CartPole-v1", "Acrobot-v1"]) == full
+    assert read({"cartpole": "CartPole-v1", "acrobot": {"env_id": "Acrobot-v1"}}) == full
+    assert load_config(full.flat()) == full
+    assert full.flat()["tasks"] == {"cartpole": {"env_id": "CartPole-v1"}, "acrobot": {"env_id": "Acrobot-v1"}}
+    assert full.run.title == "cartpole+acrobot"
+
+
+def test_overrides_reach_into_tasks() -> None:
+    both = ["CartPole-v1", "Acrobot-v1"]
+    changed = read(both, "tasks.acrobot.num_envs=2", "tasks.acrobot.env_kwargs.x=1")
+    assert changed.run.tasks is not None
+    assert (changed.run.tasks["acrobot"].num_envs, changed.run.tasks["acrobot"].env_kwargs) == (2, {"x": 1})
+    assert changed.run.tasks["cartpole"].num_envs is None
+    assert read(both, "tasks.acrobot=null").tasks == ("cartpole",)
+    assert read(both, "tasks.more=Pendulum-v1").tasks == ("cartpole", "acrobot", "more")
+    assert read(both, "tasks=[MountainCar-v0]").tasks == ("mountaincar",)
+
+
+def test_a_task_has_what_it_gives_and_the_rest_from_the_run() -> None:
+    own = {
+        "env_id": "A-v0",
+        "num_envs": 2,
+        "time_limit": 5,
+        "frame_stack": 3,
+        "reward_clip": 0.5,
+        "env_kwargs": {"a": 1},
+    }
+    shared = {"num_envs": 4, "time_limit": 9, "frame_stack": 2, "reward_clip": 1.0, "env_kwargs": {"b": 2}}
+    config = read({"one": own, "other": "B-v0"}, **shared, env_packages=["math"], seed=3)
+    one, other = config.for_task("one"), config.for_task("other")
+    for found, wanted in ((one, own), (other, shared | {"env_id": "B-v0"})):
+        flat = found.flat()
+        assert {name: flat[name] for name in wanted} == wanted
+        assert (flat["tasks"], flat["env_packages"], flat["seed"]) == (None, ["math"], 3)
+        assert load_config(flat) == found
+
+
+def test_one_environment_is_one_task_without_a_name() -> None:
+    config = load_config({"algo": "ppo", "env_id": "CartPole-v1"})
+    assert config.tasks == ("",)
+    assert config.for_task("") is config
+    assert config.run.title == "CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "words"),
+    [
+        ({"a": {"env_idd": "X-v0"}}, "tasks.a.env_idd: unknown key; did you mean 'env_id'?"),
+        ({"a": {"env_id": "X-v0", "num_envs": 0}}, "tasks.a.num_envs=0: must be at least 1"),
+        ({"a": {"env_id": "X-v0", "seed": 1}}, "tasks.a.seed: unknown key"),
+        ({"a": {"env_id": 5}}, "tasks.a.env_id=5: must be text"),
+        ({"a": {"env_id": "X-v0", "score": {"low": 2, "high": 1}}}, "tasks.a.score: high=1 must be above low=2"),
+        ({"a": {"env_id": "X-v0", "env_packages": "no-module"}}, "tasks.a.env_packages: 'no-module' is no module"),
+        ({"a": {"env_id": "X-v0", "target_return": "much"}}, "tasks.a.target_return='much': must be a number"),
+        ({"a/b": "X-v0"}, "tasks: 'a/b' is no name of a task"),
+        ({"walk": "X-v0", "Walk": "Y-v0"}, "tasks: 'walk' and 'Walk': the names of two tasks must differ"),
+        (["X-v0", "X-v1"], "tasks: 'X-v0' and 'X-v1' would both be named 'x'; give names"),
+        (["X-v0", "X-v0"], "tasks: 'X-v0' and 'X-v0' would both be named 'x'"),
+        ({}, "tasks: names no task"),
+        (3, "tasks=3: must be a mapping"),
+        ([3], "tasks=[3]: must be a mapping"),
+    ],
+)
+def test_mistakes_are_named_by_their_full_key(tasks: Any, words: str) -> None:
+    assert any(problem.startswith(words) for problem in problems(tasks)), problems(tasks)
+    assert not any("\n" in problem for problem in problems(tasks))
+
+
+def test_tasks_and_env_id_exclude_each_other() -> None:
+    assert problems(["CartPole-v1"], env_id="CartPole-v1") == ["env_id='CartPole-v1' and tasks: give one of them"]
+    assert problems(None)[0].startswith("env_id: is missing")
+
+
+def test_tasks_of_a_file_follow_the_same_rules(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"algo: {SPEC}\ntasks: [CartPole-v1, Acrobot-v1]\n")
+    assert load_config(file, ["tasks.cartpole.num_envs=3"]).for_task("cartpole").run.num_envs == 3
+
+
+def test_the_schema_and_the_table_have_them() -> None:
+    spec = load_spec(SPEC)
+    assert settings_of(spec)["tasks"].help
+    schema = json_schema(spec)
+    assert schema["anyOf"] == [{"required": ["env_id"]}, {"required": ["tasks"]}]
+    assert {"type": "array", "items": {"type": "string"}} in schema["properties"]["tasks"]["anyOf"]
+    assert schema["$defs"]["TaskConfig"]["properties"]["env_id"]
+    assert json_schema(load_spec("ppo"))["required"] == ["env_id"]
+
+
+def test_code_that_tasks_name_is_found() -> None:
+    walk = {"env_id": "my_envs:Walk-v0", "env_packages": ["more_envs"], "env_kwargs": {"env_id": "inner:make"}}
+    config = read({**TWO, "walk": walk, "plain": "CartPole-v1"})
+    named = {
+        ("tasks.two.env_id", "task_worlds:Match"),
+        ("tasks.three.env_id", "task_worlds:Match"),
+        ("tasks.walk.env_packages", "more_envs"),
+        ("tasks.walk.env_id", "my_envs:Walk-v0"),
+        ("tasks.walk.env_kwargs.env_id", "inner:make"),
+    }
+    assert set(code_in(config)) == {("algo", SPEC), *named}
+    assert set(code_in(config, EPISODES)) == {("algo", SPEC), *named}
+    assert set(code_in(config, ELSEWHERE)) == {("algo", SPEC), ("tasks.walk.env_packages", "more_envs")}
+    assert set(code_in(config, POLICY)) == {("algo", SPEC)}
