@@ -404,7 +404,7 @@ def test_unknown_metrics_are_said(metric: str, tmp_path: Path) -> None:
             "tasks.a.env_kwargs={'size': 3}: task_worlds:Match",
         ),
         ({"num_workers": 2}, "tasks.three: num_workers=2: must divide num_envs=3"),
-        ({"eval_opponent": "perfect"}, "tasks.two: eval_opponent='perfect': task_worlds:Match is no game"),
+        ({"eval_opponent": "perfect"}, "config: eval_opponent='perfect': multi_task_dqn has none"),
     ],
 )
 def test_wrong_tasks_are_one_line_and_leave_nothing_behind(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
