@@ -67,7 +67,7 @@ def test_pictures_are_bytes_until_the_network_scales_them() -> None:
     rollout = run.loop.rollout  # type: ignore[attr-defined]
     assert (rollout.obs.dtype, rollout.obs.shape) == (np.uint8, (8, 2, 4, 84, 84))
     assert rollout.obs.max() > 100
-    assert isinstance(run.evaluator._maker.for_evaluation(1), AtariGames)
+    assert isinstance(run.evaluator.maker.for_evaluation(1), AtariGames)
     run.close()
 
 

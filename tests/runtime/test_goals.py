@@ -208,7 +208,7 @@ def test_goals_that_are_stored_in_another_form_are_refused(monkeypatch: pytest.M
     run = build(load_config(goal_config(her=None)))
     monkeypatch.setattr(PackedObservation, "__init__", moved)
     with pytest.raises(UserError, match=r"her: goals of .* must be plain arrays; \(1,\) is stored as"):
-        GoalJudge(run.evaluator._maker, None)
+        GoalJudge(run.evaluator.maker, None)
     run.close()
 
 
