@@ -695,6 +695,6 @@ def test_datasets_of_games_are_refused(command: Command, finished: Path) -> None
 
 def test_the_doctor_examines_games() -> None:
     for env_id in (TICTACTOE, "board_games:Countdown"):
-        findings = list(check_environment(env_id, {}, steps=120))
+        findings = list(check_environment(env_id, {}, steps=600))
         assert [str(found) for found in findings if found.level == "PROBLEM"] == []
         assert {"determinism", "autoreset", "resume"} <= {found.subject for found in findings if found.level == "ok"}

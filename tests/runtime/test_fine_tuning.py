@@ -325,12 +325,12 @@ ALONE = {"dataset": None, "offline_fraction": 0.0}
         ({"normalize_obs": False}, "normalize_obs"),
         (
             {"env_id": "Pendulum-v1", "env_kwargs": {}, **ALONE},
-            "its action_shape is [2], but that of this run is [1]",
+            "its action_shape is (2,), but that of this run is (1,)",
         ),
-        ({"frame_stack": 2}, "its obs_shape is [3], but that of this run is [2, 3]"),
+        ({"frame_stack": 2}, "its obs_shape is (3,), but that of this run is (2, 3)"),
         (
             {"env_id": "test_fine_tuning:WiderTinyEnv", **ALONE},
-            "its action_low is [-1.0, -1.0], but that of this run is [-3.0, -3.0]",
+            "its action_low is (-1.0, -1.0), but that of this run is (-3.0, -3.0)",
         ),
     ],
     ids=str,

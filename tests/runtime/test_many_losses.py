@@ -54,14 +54,15 @@ def marked(folder: Path) -> list[int]:
 
 
 class Strikes(Callback):
-    """Kills and freezes workers at random moments from a thread, and ends the run when all were replaced."""
+    """Kills and freezes workers at random moments from a thread, and ends the run when all of it was noticed."""
 
     def __init__(self, folder: Path, kills: int, freezes: int) -> None:
         self.fates = [signal.SIGKILL] * kills + [signal.SIGSTOP] * freezes
         random.Random(0).shuffle(self.fates)
-        self.struck = 0
+        self.struck: list[int] = []
         self.lags: list[float] = []
-        self._folder, self._total = folder, len(self.fates)
+        self._folder = folder
+        self._calm = 0
         self._thread = threading.Thread(target=self._strike, daemon=True)
 
     def _strike(self) -> None:
@@ -70,21 +71,25 @@ class Strikes(Callback):
             time.sleep(moments.uniform(0.0, 4.0))
             there = marked(self._folder)
             if there:
-                os.kill(moments.choice(there), self.fates.pop())
-                self.struck += 1
+                self.struck.append(moments.choice(there))
+                os.kill(self.struck[-1], self.fates.pop())
 
     def on_start(self, run: Any) -> None:
         self._thread.start()
 
     def on_step(self, run: Any, metrics: Metrics) -> None:
         self.lags.append(metrics["lag"])
-        if run.source.restarts >= self._total:
+        # In fixed order every worker has delivered after so many updates, so whoever was struck has a successor.
+        self._calm = 0 if self.fates else self._calm + 1
+        if self._calm == 50:
             run.request_stop("enough")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("actors", ENGINES)
-def test_a_run_survives_thirty_kills_and_ten_freezes(actors: str, tmp_path: Path) -> None:
+def test_a_run_survives_thirty_kills_and_ten_freezes(
+    actors: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     needs(actors)
     folder = tmp_path / "pids"
     folder.mkdir()
@@ -107,7 +112,10 @@ def test_a_run_survives_thirty_kills_and_ten_freezes(actors: str, tmp_path: Path
     result = train(config, run_dir=tmp_path / "run", callbacks=[strikes])
     print(actors, result["step"], result["restarts"], len(strikes.lags))
     assert result.stop_reason == "enough"
-    assert result["restarts"] == strikes.struck == 40
+    assert len(strikes.struck) == 40
+    assert [pid for pid in strikes.struck if state_of(pid) not in "XZ"] == []
+    # On a busy machine a slow worker is replaced too, and one that was about to be replaced may be struck.
+    assert result["restarts"] == sum("it is replaced" in line for line in caplog.messages)
     assert strikes.lags == [min(update, LAG) for update in range(len(strikes.lags))]
     assert latest(tmp_path / "run").envs["pool"]["steps"] == result["step"]
 

@@ -24,7 +24,7 @@ class Package(NamedTuple):
 
     module: str
     settings: dict[str, Any]
-    steps: int = 120
+    steps: int = 600
     problems: tuple[str, ...] = ()
 
 
@@ -34,7 +34,7 @@ PACKAGES = {
     "minigrid": Package("minigrid", {"env_id": "minigrid:MiniGrid-Empty-5x5-v0", "time_limit": 12}),
     "raw minigrid": Package("minigrid", {"env_id": "test_packages:raw_grid", "time_limit": 12}),
     "highway-env": Package(
-        "highway_env", {"env_id": "highway_env:highway-fast-v0", "env_kwargs": {"config": SHORT_ROAD}}, 12
+        "highway_env", {"env_id": "highway_env:highway-fast-v0", "env_kwargs": {"config": SHORT_ROAD}}, 240
     ),
     "gymnasium-robotics": Package(
         "gymnasium_robotics", {"algo": "sac", "env_id": "gymnasium_robotics:PointMaze_UMaze-v3", "time_limit": 12}
@@ -44,7 +44,7 @@ PACKAGES = {
         {"env_id": "flappy_bird_gymnasium:FlappyBird-v0", "env_kwargs": {"use_lidar": False}, "time_limit": 12},
     ),
     # A game takes more steps than are played here.
-    "ale-py": Package("ale_py", {"env_id": "ALE/Pong-v5", "frame_stack": 2, "time_limit": 12}, 12, ("truncation",)),
+    "ale-py": Package("ale_py", {"env_id": "ALE/Pong-v5", "frame_stack": 2, "time_limit": 12}, 240, ("truncation",)),
 }
 
 

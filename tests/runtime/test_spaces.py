@@ -194,7 +194,7 @@ def test_what_cannot_be_numbers_is_refused_with_what_to_write(shows: str, said: 
 
 @pytest.mark.parametrize("shows", ["mixed", "text", "tuple", "float", "discrete"])
 def test_doctor_finds_nothing_wrong_with_such_spaces(shows: str) -> None:
-    found = list(check_environment("space_worlds:Shown", {"shows": shows}, steps=60))
+    found = list(check_environment("space_worlds:Shown", {"shows": shows}, steps=400))
     assert [finding.words for finding in found if finding.level == "PROBLEM"] == []
     assert {finding.subject: finding.words for finding in found}["resume"].startswith("is exact")
 

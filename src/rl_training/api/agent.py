@@ -12,6 +12,8 @@ from gymnasium.vector import VectorEnv
 from rl_training.api.predictor import Observation, Predictor
 from rl_training.api.signatures import documentation_of, signature_of
 from rl_training.experiment.config import Config, load_config
+from rl_training.experiment.fields import why_without
+from rl_training.experiment.registry import load_spec, proper_name
 from rl_training.experiment.tasks import one_of
 from rl_training.runtime.arguments import AnyCallback, callback_list, whole_number
 from rl_training.runtime.callbacks import Callback
@@ -76,7 +78,10 @@ class Agent:
             )
         env_settings, factory = ({}, None) if env is None else parse_env(env, f"{type(self).__name__}({{}})")
         self._writes = "output_dir" in settings
-        given = {"algo": self.algo} | env_settings | settings
+        spec = load_spec(proper_name(str(settings.get("algo", self.algo))))
+        # An algorithm that gathers nothing has no number of environments.
+        fitting = {name: value for name, value in env_settings.items() if why_without(name, spec) is None}
+        given = {"algo": self.algo} | fitting | settings
         self._adopt(build(load_config(given), env_factory=factory))
         self._run.start()
         self._fresh = True
