@@ -25,7 +25,7 @@ from rl_training.models.adapters import AdapterShape
 from rl_training.models.encoders import Observations
 from rl_training.models.experts import Routing, balance_loss, expert_loads
 from rl_training.models.scalezero import Dynamics, LatentNorm, Prediction, ScaleZeroNetwork, WorldShape
-from rl_training.models.transformer import TransformerShape
+from rl_training.models.transformer import Read, TransformerShape
 from rl_training.models.trunk import EncoderShape
 from rl_training.ops.two_hot import expected, two_hot
 from rl_training.types import Array, SpaceInfo
@@ -163,7 +163,7 @@ def latent_divergence(predicted: Tensor, target: Tensor, norm: LatentNorm, group
 
 
 def world_terms(said: Heads, goals: TaskGoals, norm: LatentNorm, group: int) -> Terms:
-    """The parts of UniZero's loss (arXiv:2406.10667, eq. 3) for one task: cross-entropies, less the target's entropy."""
+    """The parts of UniZero's loss for one task (arXiv:2406.10667): cross-entropies, less their targets' entropies."""
     log_policy = said.prediction.policy.log_softmax(dim=-1)
     entropy = -(log_policy.exp() * log_policy).sum(dim=-1)
     latent = latent_divergence(said.dynamics.latent, goals.latent, norm, group)
@@ -255,42 +255,62 @@ class Said(NamedTuple):
 
 def say(network: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Mapping[str, Tensor]) -> Said:
     """Read the windows of all tasks at once: observations of `[(K + 1) B]` rows, time first, and actions `[K, B]`."""
-    latents, widths = [], {}
-    for task, rows in obs.items():
-        steps, count = actions[task].shape
-        latents.append(network.encode(task, rows).view(steps + 1, count, -1).transpose(0, 1))
-        widths[task] = count
-    read = network.read(torch.cat(latents), torch.cat([actions[task].T for task in obs]))
-    features, start, length, heads, tokens = read.features, 0, read.features.shape[1], {}, {}
-    for task, count in widths.items():
-        own = features[start : start + count].transpose(0, 1)
-        of_task = network.heads_of(task)
+    read = _read(network, _latents(network, obs, actions), actions)
+    length, heads, tokens = read.features.shape[1], {}, {}
+    for task, (start, end) in _spans(actions).items():
+        own, of_task = read.features[start:end].transpose(0, 1), network.heads_of(task)
         heads[task] = Heads(of_task.predict(own[0::2]), of_task.follow(own[1::2]))
-        tokens[task] = slice(start * length, (start + count) * length)
-        start += count
+        tokens[task] = slice(start * length, end * length)
     return Said(heads, read.routing, tokens)
 
 
-def look_ahead(target: ScaleZeroNetwork, task: str, obs: Observations, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Latents `[T + 1, B, D]` and values `[T + 1, B]` that a target network gives to windows `[(T + 1) B]`, time first."""
-    steps, count = actions.shape
+class Ahead(NamedTuple):
+    """What a target network says of one task's windows."""
+
+    latent: Tensor  # [T + 1, B, D]
+    value: Tensor  # [T + 1, B]
+
+
+def look_ahead(
+    target: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Mapping[str, Tensor]
+) -> dict[str, Ahead]:
+    """Latents and values by a target network: observations of `[(T + 1) B]` rows, time first, and actions `[T, B]`."""
     with torch.no_grad():
-        latent = target.encode(task, obs).view(steps + 1, count, -1)
-        features = target.read(latent.transpose(0, 1), actions.T).features[:, 0::2]
-        value = expected(target.heads_of(task).predict(features.transpose(0, 1)).value, target.shape.value_support)
-    return latent, value
+        latents = _latents(target, obs, actions)
+        features = _read(target, latents, actions).features[:, 0::2]
+        found = {}
+        for task, (start, end) in _spans(actions).items():
+            logits = target.heads_of(task).predict(features[start:end].transpose(0, 1)).value
+            found[task] = Ahead(latents[task], expected(logits, target.shape.value_support))
+    return found
+
+
+def _spans(actions: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
+    """Which rows of a batch of all tasks are those of each."""
+    ends = np.cumsum([action.shape[1] for action in actions.values()]).tolist()
+    return {task: (end - action.shape[1], end) for (task, action), end in zip(actions.items(), ends, strict=True)}
+
+
+def _latents(
+    network: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The latents `[T + 1, B, D]` of each task's windows."""
+    counts = {task: action.shape[1] for task, action in actions.items()}
+    return {task: network.encode(task, obs[task]).unflatten(0, (-1, count)) for task, count in counts.items()}
+
+
+def _read(network: ScaleZeroNetwork, latents: Mapping[str, Tensor], actions: Mapping[str, Tensor]) -> Read:
+    """Read the windows of all tasks at once."""
+    return network.read(
+        torch.cat([latents[task].transpose(0, 1) for task in actions]),
+        torch.cat([action.T for action in actions.values()]),
+    )
 
 
 def value_targets(windows: Windows, values: Array, n_step: int, steps: int, discount: float) -> Array:
     """Returns `[K + 1, B]` of `n_step` rewards and the values `[K + n_step + 1, B]` of the states after them."""
     rows = targets_from(windows, np.full(len(windows), n_step, np.int64), steps)
     return returns_to(windows, rows, values[rows + 1, np.arange(len(windows))], discount)
-
-
-def follow(target: ScaleZeroNetwork, network: ScaleZeroNetwork, tau: float) -> None:
-    """target <- (1 - tau) target + tau network, for all parameters; both are of the same stage."""
-    with torch.no_grad():
-        torch._foreach_lerp_(list(target.parameters()), list(network.parameters()), tau)
 
 
 def load_metrics(said: Said) -> dict[str, float]:

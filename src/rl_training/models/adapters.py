@@ -1,9 +1,9 @@
 """Weights that grow by low-rank adapters: each stage freezes what was trained before and adds a small correction.
 
-With the adapters of stages 1 to s, a weight is a_0 W_0 + sum_j a_j (alpha / r) A_j B_j (LoRA, Hu et al. 2021; stages and
-scales of ScaleZero, arXiv:2509.07945). A_j is `[..., in, r]`, and B_j `[..., r, out]` starts at 0: a new stage changes
-no output, to the bit. Stage s trains A_s, B_s and the scales a_0 to a_{s-1} of what it froze, which stay within 1 +-
-0.2.
+With the adapters of stages 1 to s, a weight is a_0 W_0 + sum_j a_j (alpha / r) A_j B_j (LoRA, arXiv:2106.09685; stages
+and scales of ScaleZero, arXiv:2509.07945). A_j is `[..., in, r]`, and B_j `[..., r, out]` starts at 0: a new stage
+changes no output, to the bit. Stage s trains A_s, B_s and the scales a_0 to a_{s-1} of what it froze, which stay within
+1 +- 0.2.
 """
 
 from __future__ import annotations

@@ -79,8 +79,9 @@ class TaskHeads(nn.Module):
         width = shape.transformer.width
         self.dynamics, self.prediction = linear(width, width, gain=None), linear(width, width, gain=None)
         self.latent, self.policy = linear(width, width, gain=None), linear(width, actions, gain=None)
-        self.reward, self.value = linear(width, shape.reward_support.bins, gain=None), linear(
-            width, shape.value_support.bins, gain=None
+        self.reward, self.value = (
+            linear(width, shape.reward_support.bins, gain=None),
+            linear(width, shape.value_support.bins, gain=None),
         )
         for silent in (self.reward, self.value):
             nn.init.zeros_(silent.weight)
@@ -169,7 +170,7 @@ class ScaleZeroNetwork(nn.Module):
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def begin_stage(self, trained: Collection[str], generator: torch.Generator | None = None) -> None:
-        """Freeze what all tasks share, and the encoders and heads of tasks that are not `trained` any more; add adapters.
+        """Freeze what all tasks share, and all of the tasks that are not `trained` any more; add adapters.
 
         No output changes, to the bit. From now on adapters and scales are trained, and encoders and heads of `trained`
         tasks. The generator draws the first half of each adapter.

@@ -91,7 +91,9 @@ class CompiledWorldModel(CompiledModel):
             lines = _matrices(network, self._task)
             if self._space is None:
                 self._space = _space(lines, shape.transformer.width + self._points.size)
-            parts = [part.detach().reshape(-1) for line in lines for matrix in line for part in matrix if part is not None]
+            parts = [
+                part.detach().reshape(-1) for line in lines for matrix in line for part in matrix if part is not None
+            ]
             pack(torch.cat(parts).numpy(), self._space.moves, self._space.weights)
             layers = [layer for layer in transformer.layers if isinstance(layer, Layer)]
             pairs = [norm for layer in layers for norm in (layer.first_norm, layer.second_norm)]

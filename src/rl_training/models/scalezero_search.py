@@ -1,9 +1,9 @@
 """The world model as a search asks for it: what came before a root, and one more step below it.
 
-A root is read with the steps before it. In the tree, a node keeps the keys and values of its two tokens, the action that
-led to it and its latent, and nothing of what came before: attention goes from a node to its parents, and from the root
-to the steps before it. Below the root a task's own actions are the only ones; where a search has more, the others get
-the lowest logit, which no rule follows.
+A root is read with the steps before it. In the tree, a node keeps the keys and values of its two tokens, the action
+that led to it and its latent, and nothing of what came before: attention goes from a node to its parents, and from the
+root to the steps before it. Where a search has more actions than the task, the others get the lowest logit, which no
+rule follows.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class TorchWorldModel:
             value = expected(predicted.value, network.shape.value_support)
         count, before = len(latents), read.features.shape[1]
         slots = before + 2 * self._simulations
-        self._keys, self._values = (
-            latents_like.new_zeros(shape.layers, count, slots, shape.width) for latents_like in read.past
-        )
-        self._keys[:, :, :before], self._values[:, :, :before] = read.past
+        # Of keys and of values, for each layer.
+        self._kept = torch.zeros(2, shape.layers, count, slots, shape.width, device=self._device)
+        for kept, known in zip(self._kept, read.past, strict=True):
+            kept[:, :, :before] = torch.stack(known)
         # For every node, the slots of the tokens that its children see, the newest first; -1 where there is none.
         self._seen = torch.full((count, self._simulations + 1, shape.reach), -1, device=self._device)
         line = torch.arange(before - 1, -1, -1, device=self._device).expand(count, -1)
@@ -95,7 +95,8 @@ class TorchWorldModel:
     def _token(self, token: Tensor, seen: Tensor, slot: int) -> Tensor:
         """The features of one more token of every tree, whose keys and values go to `slot`."""
         index = seen.clamp(min=0)
-        past = Past(self._keys[:, self._rows[:, None], index], self._values[:, self._rows[:, None], index])
-        features, own = self._network.transformer.step(token, past, seen < 0)
-        self._keys[:, :, slot], self._values[:, :, slot] = own.keys[:, :, 0], own.values[:, :, 0]
+        keys, values = self._kept[:, :, self._rows[:, None], index]
+        features, own = self._network.transformer.step(token, Past(list(keys), list(values)), seen < 0)
+        for kept, known in zip(self._kept, own, strict=True):
+            kept[:, :, slot] = torch.cat(known, dim=1).transpose(0, 1)
         return features

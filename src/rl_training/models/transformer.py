@@ -1,7 +1,7 @@
 """A small causal transformer on sequences of two tokens a step: an observation, then an action.
 
-A token sees the tokens of its own step and of the `context - 1` steps before it. How far one is from another, counted in
-tokens, adds a learned number to the score of each head; nothing else depends on the place. So the same weights serve
+A token sees the tokens of its own step and of the `context - 1` steps before it. How far one is from another, counted
+in tokens, adds a learned number to the score of each head; nothing else depends on the place. So the same weights serve
 windows of any length, and keys and values that were computed once stay right while the window slides on.
 """
 
@@ -41,10 +41,10 @@ class TransformerShape:
 
 
 class Past(NamedTuple):
-    """What tokens see, layer by layer: keys and values, with each token's own."""
+    """Keys and values of tokens, layer by layer."""
 
-    keys: Tensor  # [L, B, T, D]
-    values: Tensor  # [L, B, T, D]
+    keys: list[Tensor]  # [B, T, D] each
+    values: list[Tensor]  # [B, T, D] each
 
 
 class Read(NamedTuple):
@@ -101,7 +101,7 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Layers on tokens `[B, T, D]`: whole sequences, or one token after the other with the keys and values before it."""
+    """Layers on tokens `[B, T, D]`: whole sequences, or one token after the other with what is kept of those before."""
 
     def __init__(self, shape: TransformerShape) -> None:
         super().__init__()
@@ -126,15 +126,15 @@ class Transformer(nn.Module):
             keys.append(key)
             values.append(value)
             routing += [] if sent is None else [sent]
-        return Read(self.norm(x), Past(torch.stack(keys), torch.stack(values)), routing)
+        return Read(self.norm(x), Past(keys, values), routing)
 
     def step(self, token: Tensor, past: Past, hidden: Tensor) -> tuple[Tensor, Past]:
         """One token `[B, D]` more, after `S` of which the newest comes first; `hidden` `[B, S]`: what is not seen.
 
-        Returns its features `[B, D]`, and its own keys and values `[L, B, 1, D]`.
+        Returns its features `[B, D]`, and its own keys and values `[B, 1, D]`.
         """
         x, keys, values = token[:, None], [], []
-        distance = torch.arange(past.keys.shape[2] + 1, device=token.device)[None]
+        distance = torch.arange(past.keys[0].shape[1] + 1, device=token.device)[None]
         unseen = torch.cat([hidden.new_zeros(len(hidden), 1), hidden], dim=1)[:, None]
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
@@ -144,7 +144,7 @@ class Transformer(nn.Module):
             x, _ = layer.feed(x + layer.attention(query, all_keys, all_values, distance, unseen))
             keys.append(key)
             values.append(value)
-        return self.norm(x)[:, 0], Past(torch.stack(keys), torch.stack(values))
+        return self.norm(x)[:, 0], Past(keys, values)
 
 
 @cache

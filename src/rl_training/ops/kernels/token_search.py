@@ -1,6 +1,7 @@
-"""The whole search of a small transformer world model as one compiled call, and what it makes of the steps before a root.
+"""The whole search of a small transformer world model as one compiled call, and what comes before it: reading roots.
 
-The trees of a block of roots grow side by side. A node owns two slots of the cache: its action's token, and its latent's.
+The trees of a block of roots grow side by side. A node owns two slots of the cache, for the tokens of its action and of
+its latent.
 What came before is not copied: attention walks from a node to its parents, and from the root to the steps before it.
 With C steps of context, slots 0 to 2 C - 2 are the tokens before the root and its own; those of node n begin at
 2 C - 3 + 2 n. So the root's action is the last one before it.
@@ -51,12 +52,10 @@ def _put_token(world: World, k: int, token: Array) -> None:
 
 
 @lean
-def read_roots(
-    world: World, latents: Array, actions: Array, absent: Array, logits: Array, value: Array
-) -> None:
+def read_roots(world: World, latents: Array, actions: Array, absent: Array, logits: Array, value: Array) -> None:
     """Fill the cache with the steps before roots, and write the logits `[B, A]` and values `[B]` of these.
 
-    Of the latents `[B, C, D]` and the actions `[B, C - 1]` between them, the first `absent` `[B]` of a row are not there.
+    Of the latents `[B, C, D]` and the actions `[B, C - 1]` between them, the first `absent` `[B]` steps are not there.
     """
     reach, tokens, bins = world.slots.shape[1], 2 * latents.shape[1] - 1, world.points.size
     for first in range(0, latents.shape[0], BLOCK):

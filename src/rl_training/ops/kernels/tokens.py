@@ -1,7 +1,7 @@
 """One token of each of a few trees through a small transformer, with the keys and values of the tokens that it sees.
 
-The layers are those of models/transformer.py. Rows go through a layer together, so that every weight that is read serves
-all of them; what a row finds does not depend on the others. Weights are in panels (see dense.py).
+The layers are those of models/transformer.py. Rows go through a layer together, so that every weight that is read
+serves all of them; what a row finds does not depend on the others. Weights are in panels (see dense.py).
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ def _attend(world: World, layer: int, count: int, stride: int) -> None:
     each, start = size // heads, layer * 2 * size
     factor, scores = np.float32(1.0 / math.sqrt(each)), world.shares
     for k in range(count):
-        product, found = world.rows[PRODUCT, k * stride : (k + 1) * stride], world.rows[NORMED, k * size : (k + 1) * size]
+        product, found = (
+            world.rows[PRODUCT, k * stride : (k + 1) * stride],
+            world.rows[NORMED, k * size : (k + 1) * size],
+        )
         lines, many = world.cache[world.searched[k]], world.seen[k]
         own = lines[world.slots[k, 0], start : start + 2 * size]
         for i in range(own.size):
@@ -160,7 +163,10 @@ def _route(world: World, line: int, count: int) -> None:
         for k in range(count):
             if world.picked[0, k] == e:
                 world.picked[1, many] = k
-                x, to = world.rows[NORMED, k * size : (k + 1) * size], world.rows[PICKED, many * size : (many + 1) * size]
+                x, to = (
+                    world.rows[NORMED, k * size : (k + 1) * size],
+                    world.rows[PICKED, many * size : (many + 1) * size],
+                )
                 for i in range(x.size):
                     to[i] = x[i]
                 many += 1
@@ -168,7 +174,10 @@ def _route(world: World, line: int, count: int) -> None:
             stride = _gated(world, line + EXPERTS + e, line + EXPERTS + experts + e, PICKED, many)
             for m in range(many):
                 k = world.picked[1, m]
-                x, more = world.rows[TOKENS, k * size : (k + 1) * size], world.rows[PRODUCT, m * stride : m * stride + size]
+                x, more = (
+                    world.rows[TOKENS, k * size : (k + 1) * size],
+                    world.rows[PRODUCT, m * stride : m * stride + size],
+                )
                 for i in range(x.size):
                     x[i] += world.shares[k] * more[i]
 
