@@ -35,7 +35,7 @@ from rl_training.models.experts import Routing
 from rl_training.models.flat import Learner
 from rl_training.models.scalezero import Dynamics, Prediction, ScaleZeroNetwork
 from rl_training.types import Array
-from tests.support.scalezero import TASKS, vector_task, world
+from scalezero_worlds import TASKS, vector_task, world
 
 LENGTH, COUNT = 5, 3
 

@@ -15,7 +15,7 @@ from rl_training.models.flat import FlatWeights, Follower, Learner
 from rl_training.models.scalezero import ScaleZeroNetwork
 from rl_training.models.transformer import Past, Transformer, TransformerShape
 from rl_training.types import SpaceInfo
-from tests.support.scalezero import TASKS, stir, vector_task, world
+from scalezero_worlds import TASKS, stir, vector_task, world
 
 ADAPTER = AdapterShape(2, 4.0)
 IMAGE = SpaceInfo((36, 36, 3), "uint8", "discrete", (), 3, (3,), (0,))

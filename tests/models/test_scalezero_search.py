@@ -14,7 +14,7 @@ from rl_training.models.scalezero_search import TorchWorldModel
 from rl_training.ops.search import GumbelRule, Leaves, Puct, Roots, Searcher
 from rl_training.ops.two_hot import expected
 from rl_training.types import Array
-from tests.support.scalezero import before_roots, stir, world
+from scalezero_worlds import before_roots, stir, world
 
 SIMULATIONS, COUNT, DISCOUNT = 20, 5, 0.97
 RULES: list[Puct | GumbelRule] = [Puct(), GumbelRule(), Puct(normalization="tree", unvisited="mean")]

@@ -157,8 +157,8 @@ def latent_divergence(predicted: Tensor, target: Tensor, norm: LatentNorm, group
     """
     if norm == "layer_norm":
         return (nn.functional.layer_norm(predicted, predicted.shape[-1:]) - target).square().mean(dim=-1)
-    log_share = predicted.unflatten(-1, (-1, group)).log_softmax(dim=-1)
-    share = target.unflatten(-1, (-1, group))
+    log_share = predicted.reshape(*predicted.shape[:-1], -1, group).log_softmax(dim=-1)
+    share = target.reshape(log_share.shape)
     return (torch.xlogy(share, share) - share * log_share).sum(dim=-1).mean(dim=-1)
 
 
@@ -295,8 +295,10 @@ def _latents(
     network: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """The latents `[T + 1, B, D]` of each task's windows."""
-    counts = {task: action.shape[1] for task, action in actions.items()}
-    return {task: network.encode(task, obs[task]).unflatten(0, (-1, count)) for task, count in counts.items()}
+    return {
+        task: network.encode(task, obs[task]).view(len(action) + 1, action.shape[1], -1)
+        for task, action in actions.items()
+    }
 
 
 def _read(network: ScaleZeroNetwork, latents: Mapping[str, Tensor], actions: Mapping[str, Tensor]) -> Read:
@@ -315,7 +317,7 @@ def value_targets(windows: Windows, values: Array, n_step: int, steps: int, disc
 
 def load_metrics(said: Said) -> dict[str, float]:
     """The share of each task's tokens that went to each expert, the mean over layers, as `task/expert_0` and so on."""
-    found = {}
+    found: dict[str, float] = {}
     for task, span in said.tokens.items():
         if said.routing:
             loads = torch.stack([expert_loads(sent, span) for sent in said.routing]).mean(dim=0).tolist()

@@ -52,7 +52,7 @@ class Experts(nn.Module):
             return swiglu(x, into[0], out[0])
         order = choice.argsort(stable=True)
         sizes = torch.bincount(choice, minlength=self.count).tolist()
-        parts = x[order].split(sizes)
+        parts = torch.split(x[order], sizes)
         done = torch.cat([swiglu(part, into[e], out[e]) for e, part in enumerate(parts) if len(part)])
         return done[order.argsort()]
 

@@ -138,7 +138,7 @@ class ScaleZeroNetwork(nn.Module):
         """Latents as tokens: softmax within groups (SimNorm, arXiv:2204.00616), or of mean 0 and variance 1."""
         if self.shape.latent_norm == "layer_norm":
             return nn.functional.layer_norm(latent, latent.shape[-1:])
-        return latent.unflatten(-1, (-1, self.shape.group)).softmax(dim=-1).flatten(-2)
+        return latent.reshape(*latent.shape[:-1], -1, self.shape.group).softmax(dim=-1).flatten(-2)
 
     def encode(self, task: str, obs: Observations) -> Tensor:
         """The latents `[B, D]` of a task's observations, normalised."""

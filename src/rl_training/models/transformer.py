@@ -76,7 +76,7 @@ class Attention(nn.Module):
         `distance` are the numbers of tokens from one to the other, and `hidden` says which ones are not seen; both are
         `[T, S]` or `[B, T, S]`.
         """
-        q, k, v = (x.unflatten(-1, (self.heads, self.size)).transpose(1, 2) for x in (query, key, value))
+        q, k, v = (x.reshape(*x.shape[:2], self.heads, -1).transpose(1, 2) for x in (query, key, value))
         near = self.distance[:, distance]  # [H, T, S] or [H, B, T, S]
         near = near if near.dim() == 3 else near.transpose(0, 1)
         scores = q @ k.transpose(-1, -2) * self.size**-0.5 + near
