@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.models.adapters import AdaptedWeight, AdapterShape
+from rl_training.ops.attention import gated
 
 
 class Routing(NamedTuple):
@@ -59,8 +60,7 @@ class Experts(nn.Module):
 
 def swiglu(x: Tensor, into: Tensor, out: Tensor) -> Tensor:
     """silu(gate) * up, where `into` `[D, 2 H]` makes the gates and then the others; `out` is `[H, D]`."""
-    gate, up = (x @ into).chunk(2, dim=-1)
-    return (nn.functional.silu(gate) * up) @ out
+    return gated(x @ into) @ out
 
 
 def expert_loads(routing: Routing, tokens: slice | None = None) -> Tensor:

@@ -8,7 +8,6 @@ windows of any length, and keys and values that were computed once stay right wh
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from rl_training.models.adapters import AdaptedWeight, AdapterShape
 from rl_training.models.experts import Experts, Routing
+from rl_training.ops.attention import window_attention
 
 
 @dataclass(frozen=True)
@@ -65,24 +65,20 @@ class Attention(nn.Module):
         self.out = AdaptedWeight(shape.width, shape.width, adapter=shape.adapter)
         self.distance = nn.Parameter(torch.zeros(shape.heads, shape.reach))
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values `[..., D]` of tokens `[..., D]`."""
-        query, key, value = (x @ self.into()).chunk(3, dim=-1)
-        return query, key, value
+    def project(self, x: Tensor) -> Tensor:
+        """Queries, keys and values `[..., 3 D]` of tokens `[..., D]`."""
+        return x @ self.into()  # type: ignore[no-any-return]
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, distance: Tensor, hidden: Tensor) -> Tensor:
-        """What queries `[B, T, D]` find among keys and values `[B, S, D]`.
+    def forward(self, product: Tensor, absent: Tensor | None) -> Tensor:
+        """What the tokens of whole sequences find: `product` `[B, T, 3 D]` as `project` returns it."""
+        return window_attention(product, self.distance, absent) @ self.out()  # type: ignore[no-any-return]
 
-        `distance` are the numbers of tokens from one to the other, and `hidden` says which ones are not seen; both are
-        `[T, S]` or `[B, T, S]`.
-        """
-        q, k, v = (x.reshape(*x.shape[:2], self.heads, -1).transpose(1, 2) for x in (query, key, value))
-        near = self.distance[:, distance]  # [H, T, S] or [H, B, T, S]
-        near = near if near.dim() == 3 else near.transpose(0, 1)
-        scores = q @ k.transpose(-1, -2) * self.size**-0.5 + near
-        scores = scores.masked_fill(hidden if hidden.dim() == 2 else hidden[:, None], float("-inf"))
-        found = scores.softmax(dim=-1) @ v
-        return found.transpose(1, 2).flatten(-2) @ self.out()  # type: ignore[no-any-return]
+    def look_back(self, query: Tensor, keys: Tensor, values: Tensor, hidden: Tensor) -> Tensor:
+        """What one query `[B, D]` finds among `[B, S, D]`, its own first and then the newest; `hidden` is `[B, S]`."""
+        q, k, v = (x.reshape(len(x), -1, self.heads, self.size).transpose(1, 2) for x in (query, keys, values))
+        scores = q @ k.transpose(-1, -2) * self.size**-0.5 + self.distance[:, None, : k.shape[2]]
+        found = scores.masked_fill(hidden[:, None, None], float("-inf")).softmax(dim=-1) @ v
+        return found.flatten(1) @ self.out()  # type: ignore[no-any-return]
 
 
 class Layer(nn.Module):
@@ -95,7 +91,7 @@ class Layer(nn.Module):
         self.experts = Experts(shape.width, shape.hidden, shape.experts, shape.adapter)
 
     def feed(self, x: Tensor) -> tuple[Tensor, Routing | None]:
-        """Tokens `[B, T, D]` after the feed-forward part."""
+        """Tokens `[..., D]` after the feed-forward part."""
         out, routing = self.experts(self.second_norm(x).flatten(0, -2))
         return x + out.view_as(x), routing
 
@@ -111,18 +107,12 @@ class Transformer(nn.Module):
 
     def forward(self, tokens: Tensor, absent: Tensor | None = None) -> Read:
         """Read sequences that begin with an observation; the first `absent` `[B]` tokens of a row are not there."""
-        distance, hidden = _band(tokens.shape[1], self.shape.reach)
-        distance, hidden = distance.to(tokens.device), hidden.to(tokens.device)
-        if absent is not None:
-            place = torch.arange(tokens.shape[1], device=tokens.device)
-            # A token always sees itself, so that what is not there is nowhere nan.
-            missing = (place[None, None, :] < absent[:, None, None]) & (place[:, None] != place)
-            hidden = hidden | missing
         x, keys, values, routing = tokens, [], [], []
         for layer in self.layers:
             assert isinstance(layer, Layer)
-            query, key, value = layer.attention.project(layer.first_norm(x))
-            x, sent = layer.feed(x + layer.attention(query, key, value, distance, hidden))
+            product = layer.attention.project(layer.first_norm(x))
+            x, sent = layer.feed(x + layer.attention(product, absent))
+            _, key, value = product.chunk(3, dim=-1)
             keys.append(key)
             values.append(value)
             routing += [] if sent is None else [sent]
@@ -133,28 +123,14 @@ class Transformer(nn.Module):
 
         Returns its features `[B, D]`, and its own keys and values `[B, 1, D]`.
         """
-        x, keys, values = token[:, None], [], []
-        distance = torch.arange(past.keys[0].shape[1] + 1, device=token.device)[None]
-        unseen = torch.cat([hidden.new_zeros(len(hidden), 1), hidden], dim=1)[:, None]
+        x, keys, values = token, [], []
+        unseen = torch.cat([hidden.new_zeros(len(hidden), 1), hidden], dim=1)
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
-            query, key, value = layer.attention.project(layer.first_norm(x))
-            all_keys = torch.cat([key, past.keys[index]], dim=1)
-            all_values = torch.cat([value, past.values[index]], dim=1)
-            x, _ = layer.feed(x + layer.attention(query, all_keys, all_values, distance, unseen))
-            keys.append(key)
-            values.append(value)
-        return self.norm(x)[:, 0], Past(keys, values)
-
-
-@cache
-def _band(tokens: int, reach: int) -> tuple[Tensor, Tensor]:
-    """Distances and what is hidden `[T, T]` of sequences that begin with an observation.
-
-    An action sees `reach` tokens with itself, an observation one less: whole steps alone.
-    """
-    place = torch.arange(tokens)
-    distance = place[:, None] - place
-    sees = reach - 1 + place[:, None] % 2
-    hidden = (distance < 0) | (distance >= sees)
-    return distance.clamp(0, reach - 1), hidden
+            query, key, value = layer.attention.project(layer.first_norm(x)).chunk(3, dim=-1)
+            all_keys = torch.cat([key[:, None], past.keys[index]], dim=1)
+            all_values = torch.cat([value[:, None], past.values[index]], dim=1)
+            x, _ = layer.feed(x + layer.attention.look_back(query, all_keys, all_values, unseen))
+            keys.append(key[:, None])
+            values.append(value[:, None])
+        return self.norm(x), Past(keys, values)

@@ -64,8 +64,8 @@ def multiply(world: World, line: int, source: int, stride: int, count: int, to: 
     """Rows of one buffer, `stride` apart, times a matrix of the plan, into another; returns how far apart these are."""
     inputs, panels, start = world.plan[line, 0], world.plan[line, 1], world.plan[line, 2]
     dense(world.weights, start, inputs, panels, world.rows[source], stride, count, world.rows[to])
-    stride: int = panels * LANES
-    return stride
+    apart: int = panels * LANES
+    return apart
 
 
 @lean
