@@ -10,6 +10,7 @@ import torch
 
 from rl_training.algorithms.scalezero import ScaleZeroModelConfig
 from rl_training.models.scalezero import ScaleZeroNetwork
+from rl_training.models.scalezero_search import latents_before
 from rl_training.types import Array, SpaceInfo
 
 
@@ -54,5 +55,5 @@ def before_roots(network: ScaleZeroNetwork, task: str, count: int, seed: int = 0
     rng, steps = np.random.default_rng(seed), network.shape.transformer.context
     info = network.tasks[task]
     obs = torch.from_numpy(rng.standard_normal((count * steps, *info.obs_shape), dtype=np.float32))
-    latents = network.encode(task, obs).detach().view(count, steps, -1).numpy()
+    latents = latents_before(network, task, obs, count)
     return latents, rng.integers(0, info.action_size, (count, steps - 1)), rng.integers(0, steps, count)

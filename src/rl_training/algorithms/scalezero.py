@@ -111,6 +111,17 @@ class ScaleZeroConfig(MuZeroConfig, GumbelSearchConfig):
         "The rule of the search and the policy that it teaches: MuZero's, or Gumbel MuZero's, with its temperature.",
         probe="puct",
     )
+    num_simulations: int = setting(16, "Simulations of every search.", ge=1, probe=3)
+    temperature: float = setting(
+        1.0,
+        "How far the root's action follows the noise of a Gumbel search, or the exponent 1 / temperature of visits in "
+        "MuZero's; 0 is greedy.",
+        ge=0.0,
+        report=True,
+        probe=0.1,
+    )
+    batch_size: int = setting(64, "Windows of each task in a minibatch.", ge=1, probe=5)
+    value_coef: float = setting(1.0, "Weight of the value loss.", ge=0.0)
     latent_coef: float = setting(1.0, "Weight of the loss of the next latent.", ge=0.0, probe=0.0)
     balance_coef: float = setting(
         0.01, "Weight of the loss that spreads tokens over experts.", ge=0.0, live_when={"experts": 4}, probe=1.0
@@ -118,6 +129,7 @@ class ScaleZeroConfig(MuZeroConfig, GumbelSearchConfig):
     target_tau: float = setting(
         0.05, "Share of the online weights in the target network's update.", ge=0.0, le=1.0, probe=0.5
     )
+    target_update_interval: int = setting(1, "Updates between two of the target network.", ge=1, probe=3)
 
 
 class Heads(NamedTuple):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rl_training.models.adapters import adapted
 from rl_training.models.encoders import Observations
-from rl_training.models.torso import linear
+from rl_training.models.torso import MLP, linear
 from rl_training.models.transformer import Read, Transformer, TransformerShape
 from rl_training.models.trunk import EncoderShape
 from rl_training.ops.two_hot import Support
@@ -63,7 +63,8 @@ class TaskEncoder(nn.Module):
     def __init__(self, info: SpaceInfo, shape: EncoderShape, width: int) -> None:
         super().__init__()
         body, features = shape.build(info)
-        self.body = nn.Flatten() if body is None else body
+        # An MLP without layers flattens vectors.
+        self.body = MLP(features, (), shape.activation, orthogonal=False) if body is None else body
         self.latent = linear(features, width, gain=None)
 
     def forward(self, obs: Observations) -> Tensor:

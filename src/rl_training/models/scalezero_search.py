@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.models.encoders import Observations
 from rl_training.models.scalezero import ScaleZeroNetwork
 from rl_training.models.transformer import Past
 from rl_training.ops.kernels.tree import LOWEST
@@ -27,6 +28,13 @@ def with_absent(logits: Array, actions: int) -> Array:
     wide = np.full((len(logits), actions), LOWEST, np.float32)
     wide[:, : logits.shape[1]] = logits
     return wide
+
+
+def latents_before(network: ScaleZeroNetwork, task: str, obs: Observations, count: int) -> Array:
+    """The latents `[B, C, D]` of `count` roots and the steps before them, from observations of `[B C]` rows."""
+    with torch.inference_mode():
+        latents: Array = network.encode(task, obs).view(count, -1, network.shape.transformer.width).cpu().numpy()
+    return latents
 
 
 class TorchWorldModel:
