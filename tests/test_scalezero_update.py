@@ -11,23 +11,25 @@ import torch
 
 from rl_training.algorithms.muzero import divergence
 from rl_training.algorithms.parts.history import absent_steps, forget, no_history, remember, with_present
-from rl_training.algorithms.scalezero import (
+from rl_training.algorithms.parts.task_windows import (
     Heads,
-    ScaleZeroConfig,
-    ScaleZeroModelConfig,
     TaskGoals,
-    Terms,
-    latent_divergence,
     load_metrics,
     look_ahead,
     observed,
     say,
     sequence_batch,
     task_goals,
+    value_targets,
+)
+from rl_training.algorithms.scalezero import (
+    ScaleZeroConfig,
+    ScaleZeroModelConfig,
+    Terms,
+    latent_divergence,
     task_loss,
     task_mean,
     total_loss,
-    value_targets,
     world_terms,
 )
 from rl_training.data.batches import TERMINATED, TRUNCATED, Windows

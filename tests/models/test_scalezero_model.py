@@ -14,7 +14,7 @@ from rl_training.models.experts import Experts, Routing, balance_loss, expert_lo
 from rl_training.models.flat import FlatWeights, Follower, Learner
 from rl_training.models.scalezero import ScaleZeroNetwork
 from rl_training.models.transformer import Past, Transformer, TransformerShape
-from rl_training.types import SpaceInfo
+from rl_training.types import SpaceInfo, UserError
 from scalezero_worlds import TASKS, stir, vector_task, world
 
 ADAPTER = AdapterShape(2, 4.0)
@@ -118,16 +118,16 @@ def test_rewards_and_values_are_zero_before_they_are_learned() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"width": 18}, "multiple of the group size"), ({"width": 20, "heads": 3}, "multiple of heads")],
+    [({"width": 18}, "multiple of latent_group=4"), ({"width": 20, "heads": 3}, "multiple of heads")],
 )
 def test_sizes_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         world(**settings)
 
 
 def test_continuous_actions_are_refused() -> None:
     arm = SpaceInfo((3,), "float32", "continuous", (1,), 1, (), (), (-1.0,), (1.0,))
-    with pytest.raises(ValueError, match="task arm: continuous actions"):
+    with pytest.raises(UserError, match="task arm: the actions are continuous"):
         world({"arm": arm})
 
 

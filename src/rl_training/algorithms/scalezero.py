@@ -7,34 +7,31 @@ Losses along windows of real steps. The transformer reads a window once, with th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import EncodedModelConfig, dense_weights, setting
 from rl_training.algorithms.gumbel_muzero import GumbelSearchConfig
-from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes
+from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes, NetworkNames, widths_help
 from rl_training.algorithms.muzero import MuZeroConfig, divergence
 from rl_training.algorithms.parts.model_inference import support_of
-from rl_training.algorithms.parts.unroll_batch import UnrollBatch, known, returns_to, targets_from
-from rl_training.data.batches import Windows
+from rl_training.algorithms.parts.task_windows import Heads, TaskGoals
 from rl_training.models.adapters import AdapterShape
-from rl_training.models.encoders import Observations
-from rl_training.models.experts import Routing, balance_loss, expert_loads
-from rl_training.models.scalezero import Dynamics, LatentNorm, Prediction, ScaleZeroNetwork, WorldShape
-from rl_training.models.transformer import Read, TransformerShape
+from rl_training.models.experts import Routing, balance_loss
+from rl_training.models.scalezero import LatentNorm, WorldShape
+from rl_training.models.transformer import TransformerShape
 from rl_training.models.trunk import EncoderShape
-from rl_training.ops.two_hot import expected, two_hot
-from rl_training.types import Array, SpaceInfo
+from rl_training.types import SpaceInfo
+
+_NETWORKS: NetworkNames = {"representation": ()}
 
 
 class ScaleZeroModelConfig(EncodedModelConfig):
     """A transformer that all tasks share, and an encoder and heads for each."""
 
-    hidden_sizes: LayerSizes = setting((64,), "Widths of the hidden layers of each encoder.", probe=(8,))
+    hidden_sizes: LayerSizes = setting((64,), widths_help(_NETWORKS), probe=(8,))
     activation: Activation = setting("silu", ACTIVATION_HELP, probe="tanh")
     width: int = setting(64, "Size of tokens and latents; a multiple of `heads` and of `latent_group`.", ge=1, probe=16)
     layers: int = setting(2, "Layers of the transformer.", ge=1, probe=1)
@@ -70,6 +67,7 @@ class ScaleZeroModelConfig(EncodedModelConfig):
         "value_bins",
         "reward_bins",
     )
+    networks: ClassVar[NetworkNames] = _NETWORKS
     absent: ClassVar[Mapping[str, str]] = {
         "share_encoder": "policy and value are read off one latent state, so they share all that makes it"
     }
@@ -81,23 +79,19 @@ class ScaleZeroModelConfig(EncodedModelConfig):
             TransformerShape(
                 self.width, self.layers, self.heads, self.context_length, self.expert_size, self.experts, adapter
             ),
-            EncoderShape(self.image_encoder, self.hidden_sizes_of_encoder(), self.activation),
+            EncoderShape(self.image_encoder, self.sizes_of("representation"), self.activation),
             self.latent_norm,
             self.latent_group,
             support_of(self.reward_limit, self.reward_bins),
             support_of(self.value_limit, self.value_bins),
         )
 
-    def hidden_sizes_of_encoder(self) -> tuple[int, ...]:
-        assert not isinstance(self.hidden_sizes, Mapping)
-        return tuple(self.hidden_sizes)
-
     def least_weights(self, info: SpaceInfo) -> int:
         if self.model != "auto":
             return 0
         layer = 4 * self.width**2 + 3 * self.width * self.expert_size * (1 + self.experts)
         heads = self.width * (self.value_bins + self.reward_bins + 3 * self.width)
-        return self.layers * layer + heads + dense_weights((*self.hidden_sizes_of_encoder(), self.width))
+        return self.layers * layer + heads + dense_weights((*self.sizes_of("representation"), self.width))
 
     def row_numbers(self, info: SpaceInfo) -> int:
         return 2 * self.layers * self.width if self.model == "auto" else 0
@@ -132,13 +126,6 @@ class ScaleZeroConfig(MuZeroConfig, GumbelSearchConfig):
     target_update_interval: int = setting(1, "Updates between two of the target network.", ge=1, probe=3)
 
 
-class Heads(NamedTuple):
-    """What the model says of one task's windows."""
-
-    prediction: Prediction  # policy [K + 1, B, A], value [K + 1, B, bins]
-    dynamics: Dynamics  # latent [K, B, D] before it is normalised, reward [K, B, bins]
-
-
 class Terms(NamedTuple):
     """The parts of a loss, each a weighted sum over windows and steps."""
 
@@ -147,19 +134,6 @@ class Terms(NamedTuple):
     reward: Tensor
     latent: Tensor
     entropy: Tensor
-
-
-@dataclass(frozen=True)
-class TaskGoals:
-    """Targets of one task's windows, with their weights in the loss; the next latent is weighed as the reward."""
-
-    policy: Tensor  # `[K + 1, B, A]`
-    value: Tensor  # `[K + 1, B, bins]`
-    reward: Tensor  # `[K, B, bins]`
-    latent: Tensor  # `[K, B, D]`: of the target encoder, normalised
-    policy_weight: Tensor  # `[K + 1, B]`
-    value_weight: Tensor  # `[K + 1, B]`
-    reward_weight: Tensor  # `[K, B]`
 
 
 def latent_divergence(predicted: Tensor, target: Tensor, norm: LatentNorm, group: int) -> Tensor:
@@ -210,128 +184,3 @@ def total_loss(losses: Tensor, routing: list[Routing], cfg: ScaleZeroConfig) -> 
     if not routing or cfg.balance_coef == 0.0:
         return losses
     return losses + cfg.balance_coef * torch.stack([balance_loss(sent) for sent in routing]).mean()
-
-
-def observed(windows: Windows, steps: int) -> Array:
-    """What was seen at `steps` + 1 states in a row, `[steps + 1, B, ...]`; past the end of an episode, its last state.
-
-    So a terminated episode goes on for ever in the state that it ended in, without any reward.
-    """
-    # Rows past the end repeat the last transition.
-    seen: Array = np.concatenate([windows.obs[:1], windows.next_obs[:steps]])
-    return seen
-
-
-def sequence_batch(windows: Windows, obs: Array, action: Array, value: Array) -> UnrollBatch:
-    """Targets along windows whose states `obs` `[K + 1, B, ...]` are all read; weights of all steps are equal.
-
-    A term's weights sum to 1 over K + 1 states (or K steps) and B windows where everything is known.
-    """
-    steps, count = len(obs) - 1, len(windows)
-    acted, settled, paid = known(windows, steps)
-    weight = (np.ones(count, np.float32) if windows.weight is None else windows.weight) / np.float32(count)
-    return UnrollBatch(
-        obs[0],
-        action,
-        windows.records["policy"][: steps + 1],
-        value,
-        np.where(windows.real[:steps], windows.reward[:steps], np.float32(0.0)),
-        weight * acted / np.float32(steps + 1),
-        weight * settled / np.float32(steps + 1),
-        weight * paid / np.float32(steps),
-        later_obs=obs[1:],
-    )
-
-
-def task_goals(batch: UnrollBatch, latent: Tensor, shape: WorldShape) -> TaskGoals:
-    """A batch's targets as tensors; `latent` `[K, B, D]` are those of the target encoder."""
-    distributions = (
-        batch.policy,
-        two_hot(batch.value, shape.value_support),
-        two_hot(batch.reward, shape.reward_support),
-    )
-    policy, value, reward, *weights = (
-        torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(latent.device)
-        for array in (*distributions, batch.policy_weight, batch.value_weight, batch.reward_weight)
-    )
-    return TaskGoals(policy, value, reward, latent, *weights)
-
-
-class Said(NamedTuple):
-    """What the model says of the windows of all tasks, and how their tokens were sent to experts."""
-
-    heads: dict[str, Heads]
-    routing: list[Routing]  # of each layer with experts
-    tokens: dict[str, slice]  # the tokens of each task in the routing
-
-
-def say(network: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Mapping[str, Tensor]) -> Said:
-    """Read the windows of all tasks at once: observations of `[(K + 1) B]` rows, time first, and actions `[K, B]`."""
-    read = _read(network, _latents(network, obs, actions), actions)
-    length, heads, tokens = read.features.shape[1], {}, {}
-    for task, (start, end) in _spans(actions).items():
-        own, of_task = read.features[start:end].transpose(0, 1), network.heads_of(task)
-        heads[task] = Heads(of_task.predict(own[0::2]), of_task.follow(own[1::2]))
-        tokens[task] = slice(start * length, end * length)
-    return Said(heads, read.routing, tokens)
-
-
-class Ahead(NamedTuple):
-    """What a target network says of one task's windows."""
-
-    latent: Tensor  # [T + 1, B, D]
-    value: Tensor  # [T + 1, B]
-
-
-def look_ahead(
-    target: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Mapping[str, Tensor]
-) -> dict[str, Ahead]:
-    """Latents and values by a target network: observations of `[(T + 1) B]` rows, time first, and actions `[T, B]`."""
-    with torch.no_grad():
-        latents = _latents(target, obs, actions)
-        features = _read(target, latents, actions).features[:, 0::2]
-        found = {}
-        for task, (start, end) in _spans(actions).items():
-            logits = target.heads_of(task).predict(features[start:end].transpose(0, 1)).value
-            found[task] = Ahead(latents[task], expected(logits, target.shape.value_support))
-    return found
-
-
-def _spans(actions: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
-    """Which rows of a batch of all tasks are those of each."""
-    ends = np.cumsum([action.shape[1] for action in actions.values()]).tolist()
-    return {task: (end - action.shape[1], end) for (task, action), end in zip(actions.items(), ends, strict=True)}
-
-
-def _latents(
-    network: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """The latents `[T + 1, B, D]` of each task's windows."""
-    return {
-        task: network.encode(task, obs[task]).view(len(action) + 1, action.shape[1], -1)
-        for task, action in actions.items()
-    }
-
-
-def _read(network: ScaleZeroNetwork, latents: Mapping[str, Tensor], actions: Mapping[str, Tensor]) -> Read:
-    """Read the windows of all tasks at once."""
-    return network.read(
-        torch.cat([latents[task].transpose(0, 1) for task in actions]),
-        torch.cat([action.T for action in actions.values()]),
-    )
-
-
-def value_targets(windows: Windows, values: Array, n_step: int, steps: int, discount: float) -> Array:
-    """Returns `[K + 1, B]` of `n_step` rewards and the values `[K + n_step + 1, B]` of the states after them."""
-    rows = targets_from(windows, np.full(len(windows), n_step, np.int64), steps)
-    return returns_to(windows, rows, values[rows + 1, np.arange(len(windows))], discount)
-
-
-def load_metrics(said: Said) -> dict[str, float]:
-    """The share of each task's tokens that went to each expert, the mean over layers, as `task/expert_0` and so on."""
-    found: dict[str, float] = {}
-    for task, span in said.tokens.items():
-        if said.routing:
-            loads = torch.stack([expert_loads(sent, span) for sent in said.routing]).mean(dim=0).tolist()
-            found |= {f"{task}/expert_{number}": load for number, load in enumerate(loads)}
-    return found

@@ -21,7 +21,7 @@ from rl_training.models.torso import MLP, linear
 from rl_training.models.transformer import Read, Transformer, TransformerShape
 from rl_training.models.trunk import EncoderShape
 from rl_training.ops.two_hot import Support
-from rl_training.types import SpaceInfo
+from rl_training.types import SpaceInfo, UserError
 
 LatentNorm = Literal["simnorm", "layer_norm"]
 
@@ -40,7 +40,7 @@ class WorldShape:
     def __post_init__(self) -> None:
         width = self.transformer.width
         if self.latent_norm == "simnorm" and width % self.group:
-            raise ValueError(f"width={width}: must be a multiple of the group size {self.group} of SimNorm")
+            raise UserError(f"width={width}: must be a multiple of latent_group={self.group}, as SimNorm has groups")
 
 
 class Dynamics(NamedTuple):
@@ -113,7 +113,7 @@ class ScaleZeroNetwork(nn.Module):
         super().__init__()
         for name, info in tasks.items():
             if info.action_kind != "discrete" or len(info.action_counts) != 1:
-                raise ValueError(f"task {name}: {info.action_kind} actions; the model takes one discrete choice")
+                raise UserError(f"task {name}: the actions are {info.action_kind}; the model takes one discrete choice")
         self.tasks, self.shape = dict(tasks), shape
         width = shape.transformer.width
         self.union = max(info.action_size for info in tasks.values())

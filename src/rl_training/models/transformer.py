@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from rl_training.models.adapters import AdaptedWeight, AdapterShape
 from rl_training.models.experts import Experts, Routing
 from rl_training.ops.attention import window_attention
+from rl_training.types import UserError
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class TransformerShape:
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
-            raise ValueError(f"width={self.width}: must be a multiple of heads={self.heads}")
+            raise UserError(f"width={self.width}: must be a multiple of heads={self.heads}")
 
     @property
     def reach(self) -> int:
