@@ -57,15 +57,17 @@ class FlatWeights:
         """How many weights every parameter has, in the order of the flat tensor."""
         return [member.numel() for member in self.members]
 
-    def part_of(self, module: nn.Module) -> Tensor:
-        """The piece of the flat tensor that holds the parameters of a module, which must be next to each other."""
-        wanted = [id(parameter) for parameter in module.parameters()]
+    def part_of(self, part: nn.Module | Sequence[nn.Parameter]) -> Tensor:
+        """The piece of the flat tensor that holds the parameters of a module, or these, next to each other."""
+        parameters = list(part.parameters()) if isinstance(part, nn.Module) else part
+        wanted = [id(parameter) for parameter in parameters]
         own = [id(member) for member in self.members]
         first = own.index(wanted[0]) if wanted and wanted[0] in own else len(own)
         if own[first : first + len(wanted)] != wanted:
-            raise ValueError(f"the parameters of {type(module).__name__} are not next to each other in these weights")
+            name = type(part).__name__ if isinstance(part, nn.Module) else "a part"
+            raise ValueError(f"the parameters of {name} are not next to each other in these weights")
         start = sum(self.sizes[:first])
-        return self.data[start : start + sum(parameter.numel() for parameter in module.parameters())]
+        return self.data[start : start + sum(parameter.numel() for parameter in parameters)]
 
     def views_of(self, flat: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """Every parameter, and the part of a flat tensor that belongs to it, in its shape."""
@@ -212,14 +214,17 @@ class Learner:
         weights: FlatWeights | None = None,
         make: Callable[[FlatParameters, FlatWeights], FlatOptimizer] | None = None,
     ) -> None:
-        """`weights` are the module's flat weights, if they exist already (those of a policy do)."""
+        """`weights` are the module's flat weights, if they exist already (those of a policy do), or some of them.
+
+        Weights that are not among them are not trained.
+        """
         self.module = module
         self.weights = weights or FlatWeights(module.parameters())
         self.parameters = FlatParameters(self.weights)
         self.optimizer: FlatOptimizer = (
             FlatAdam(self.parameters, eps=_ADAM_EPS) if make is None else make(self.parameters, self.weights)
         )
-        self._leaves = list(module.parameters())
+        self._leaves = self.weights.members
 
     def differentiate(self, loss: Tensor) -> None:
         """Write the gradient of a loss to the flat buffer; other networks in the loss get no gradient."""
@@ -241,14 +246,18 @@ class Learner:
 class Follower:
     """A target network: a copy of a learner's network, updated by theta' <- (1 - tau) theta' + tau theta.
 
-    `part` is the part of the network that is followed, where it is not all of it.
+    `part` is the part of the network that is followed, where it is not all of it. Weights that the learner does not
+    train stay as they are.
     """
 
     def __init__(self, leader: Learner, part: nn.Module | None = None) -> None:
         followed = leader.module if part is None else part
-        self._leading = leader.weights.part_of(followed)
         self.module = copy.deepcopy(followed).requires_grad_(False).eval()
-        self.weights = FlatWeights(self.module.parameters())
+        trained = {id(member) for member in leader.weights.members}
+        pairs = zip(followed.parameters(), self.module.parameters(), strict=True)
+        led, own = zip(*((theirs, mine) for theirs, mine in pairs if id(theirs) in trained), strict=True)
+        self._leading = leader.weights.part_of(led)
+        self.weights = FlatWeights(own)
         self._buffers = list(zip(self.module.buffers(), followed.buffers(), strict=True))
 
     def follow(self, tau: float) -> None:

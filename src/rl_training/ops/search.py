@@ -1,9 +1,9 @@
 """Tree search with a learned model, for many roots at once: PUCT (MuZero, EfficientZero) and Gumbel MuZero.
 
 A search runs one simulation after the other: walk down the tree to an edge that has no child, ask the model what is
-there, and carry the answer's value back to the root. `Searcher` does so in two ways with equal results. Any
+there, and carry the answer's value back to the root. `Searcher` does so in several ways with equal results. Any
 `SearchModel` is called once per simulation for all roots. A `PackedModel`, a small MLP, is searched by one compiled
-call.
+call, and a `CompiledModel` does the same by itself.
 
 The discount of an edge multiplies the value of the node that it leads to: gamma, 0 after the end of an episode,
 negative where the opponent moves next. Values are those of the player who moves.
@@ -15,13 +15,14 @@ Sources: MuZero (arXiv:1911.08265), Policy improvement by planning with Gumbel (
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from rl_training.ops.kernels.fused_search import fused_search
-from rl_training.ops.kernels.tree import ALLOWED, GUMBEL, LOWEST, Start, new_tree, plant
+from rl_training.ops.kernels.tree import ALLOWED, GUMBEL, LOWEST, Start, Tree, new_tree, plant
 from rl_training.ops.kernels.tree_rules import SMALLEST_RANGE, Rule
 from rl_training.ops.kernels.tree_search import Answers, Found, grow, play, select_leaves, summarize
 from rl_training.ops.search_packed import Packing
@@ -86,7 +87,8 @@ class Leaves(NamedTuple):
     reward: Array  # float32 [B]
     discount: Array  # float32 [B]
     embedding: Array  # float32 [B, D]
-    logits: Array  # float32 [B, A], or as many as nodes other than the root have
+    # float32 [B, A], or as many as nodes other than the root have; an action with the lowest float32 is not allowed
+    logits: Array
     value: Array  # float32 [B]
     actions: Array | None = None  # float32 [B, A, d]
 
@@ -100,6 +102,14 @@ class SearchModel(Protocol):
         The arrays are reused by the next simulation. Simulations count from 1, as the nodes that they make.
         """
         ...
+
+
+class CompiledModel(ABC):
+    """A model with a compiled search of its own. It knows the roots that it is asked about."""
+
+    @abstractmethod
+    def search(self, tree: Tree, rule: Rule, roots: int) -> None:
+        """All simulations of the first `roots` trees, which are planted."""
 
 
 class PackedModel(NamedTuple):
@@ -195,7 +205,7 @@ class Searcher:
 
     def __call__(
         self,
-        model: SearchModel | PackedModel,
+        model: SearchModel | PackedModel | CompiledModel,
         roots: Roots,
         *,
         gumbel: Array | None = None,
@@ -215,9 +225,11 @@ class Searcher:
             if not self.action_size and model.layers[-2, 1] != self.actions:
                 raise ValueError(f"the model has {model.layers[-2, 1]} actions, the search {self.actions}")
             fused_search(self._tree, self._rule, numbers, len(start.value))
+        elif noise is not None:
+            raise ValueError("only a packed model takes noise; others draw their own")
+        elif isinstance(model, CompiledModel):
+            model.search(self._tree, self._rule, len(start.value))
         else:
-            if noise is not None:
-                raise ValueError("only a packed model takes noise; others draw their own")
             self._simulate(model)
         summarize(self._tree, self._rule, found)
         return SearchResult(**found._asdict(), actions=roots.actions)

@@ -147,12 +147,12 @@ def _space(model: PackedModel) -> _Space:
     plan[0] = (*plan[0][:-1], model.action_size or 1)
     points = np.concatenate([model.reward_support.points, model.value_support.points])
     width = max(model.latent, points.size, FEW, *(line[1] * LANES for line in plan))
-    rows_memory = _aligned(BUFFERS * BLOCK * width).reshape(BUFFERS, BLOCK * width)
+    rows_memory = aligned(BUFFERS * BLOCK * width).reshape(BUFFERS, BLOCK * width)
     table, copies = np.array(plan, np.int64), np.array(moves, np.int64)
-    return _Space(_aligned(end), copies, table, points, rows_memory, rows_memory.view(np.int32))
+    return _Space(aligned(end), copies, table, points, rows_memory, rows_memory.view(np.int32))
 
 
-def _aligned(size: int) -> Array:
+def aligned(size: int) -> Array:
     """A float32 vector of zeros that begins at a multiple of 64 bytes: others are read at up to half the speed."""
     memory = np.zeros(size + 16, np.float32)
     start = -memory.ctypes.data % 64 // 4

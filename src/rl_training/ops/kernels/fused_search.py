@@ -129,7 +129,7 @@ def scale_latent(x: Array, start: int, out: Array, to: int, size: int) -> None:
 
 
 @inlined
-def _shift(x: Array, start: int, out: Array, to: int, size: int) -> None:
+def shifted(x: Array, start: int, out: Array, to: int, size: int) -> None:
     """Copy logits from `x[start]` on to `out[to]` on, so that the highest is 0."""
     highest = x[start]
     for i in range(start, start + size):
@@ -140,7 +140,7 @@ def _shift(x: Array, start: int, out: Array, to: int, size: int) -> None:
 
 
 @inlined
-def _mean(weights: Array, start: int, points: Array, first: int, last: int) -> float:
+def mean_number(weights: Array, start: int, points: Array, first: int, last: int) -> float:
     """The number that unnormalised probabilities `weights[start:]` of the points stand for, after the inverse of h.
 
     Points and their negatives are taken together: equal probabilities are exactly 0, whatever the rounding.
@@ -201,12 +201,12 @@ def _ask(tree: Tree, model: Model, node: int, count: int) -> int:
     at, width = _network(model, tree, node, np.int64(0), hidden + 1, count), model.plan[hidden, 1] * LANES
     answer = rows[at]
     for k in range(count):
-        _shift(answer, k * width + latent, logits, k * each, rewards)
+        shifted(answer, k * width + latent, logits, k * each, rewards)
         scale_latent(answer, k * width, latents, k * latent, latent)
     at, width = _network(model, tree, node, hidden + 1, layers, count), model.plan[layers - 1, 1] * LANES
     answer = rows[at]
     for k in range(count):
-        _shift(answer, k * width, logits, k * each + rewards, bins - rewards)
+        shifted(answer, k * width, logits, k * each + rewards, bins - rewards)
     # Rewards and values share one exp, which is long enough to be the same function for one root as for many.
     exponentiate(rows[LOGITS, : count * each], model.bits[LOGITS], rows[SPARE], model.bits[SPARE])
     return at
@@ -228,9 +228,9 @@ def _grow(tree: Tree, rule: Rule, model: Model, node: int, count: int, at: int) 
         for a in range(rule.interior):
             logit = model.prior[b, node, a] if sampled else policies[policy + a]
             edges[b, node, LOGIT, a] = logit if logit > LOWEST else LOWEST
-        values[b, node, REWARD] = _mean(logits, k * each, model.points, np.int64(0), rewards)
+        values[b, node, REWARD] = mean_number(logits, k * each, model.points, np.int64(0), rewards)
         values[b, node, DISCOUNT] = np.float32(model.discount)
-        values[b, node, RAW] = _mean(logits, k * each, model.points, rewards, bins)
+        values[b, node, RAW] = mean_number(logits, k * each, model.points, rewards, bins)
         finish(tree, b, rule, node)
 
 

@@ -18,6 +18,7 @@ from rl_training.ops.kernels.tree import (
     LEGAL,
     LOGIT,
     LOW,
+    LOWEST,
     MEAN,
     PRIOR,
     RAW,
@@ -69,14 +70,15 @@ def puct_choice(tree: Tree, b: int, numbers: Array, node: int, count: int) -> in
     weight = math.sqrt(visits) * (numbers[C_INIT] + math.log((visits + numbers[C_BASE] + 1.0) / numbers[C_BASE]))
     best, choice = -np.inf, -1
     for a in range(count):
-        if node > 0 or tree.roots[b, ALLOWED, a] > 0.0:
+        # Below the root, a model forbids actions by the lowest logit.
+        if edges[b, node, LOGIT, a] > LOWEST if node > 0 else tree.roots[b, ALLOWED, a] > 0.0:
             q = np.float64(edges[b, node, Q, a]) if links[b, node, TRIED, a] > 0 else missing
             # The mean may lie outside of the range of the tree.
             q = min(max((q - low) / (high - low), 0.0), 1.0)
             score = q + weight * edges[b, node, PRIOR, a] / (1.0 + links[b, node, TRIED, a])
             if score > best or choice < 0:
                 best, choice = score, a
-    return choice
+    return max(choice, 0)
 
 
 @inlined

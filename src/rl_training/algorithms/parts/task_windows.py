@@ -1,0 +1,165 @@
+"""Windows of several tasks as a sequence model reads them: what was seen, what is to be learned, what is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.parts.unroll_batch import UnrollBatch, known, returns_to, targets_from
+from rl_training.data.batches import Windows
+from rl_training.models.encoders import Observations
+from rl_training.models.experts import Routing, expert_loads
+from rl_training.models.scalezero import Dynamics, Prediction, ScaleZeroNetwork, WorldShape
+from rl_training.models.transformer import Read
+from rl_training.ops.two_hot import expected, two_hot
+from rl_training.types import Array
+
+
+class Heads(NamedTuple):
+    """What the model says of one task's windows."""
+
+    prediction: Prediction  # policy [K + 1, B, A], value [K + 1, B, bins]
+    dynamics: Dynamics  # latent [K, B, D] before it is normalised, reward [K, B, bins]
+
+
+@dataclass(frozen=True)
+class TaskGoals:
+    """Targets of one task's windows, with their weights in the loss; the next latent is weighed as the reward."""
+
+    policy: Tensor  # `[K + 1, B, A]`
+    value: Tensor  # `[K + 1, B, bins]`
+    reward: Tensor  # `[K, B, bins]`
+    latent: Tensor  # `[K, B, D]`: of the target encoder, normalised
+    policy_weight: Tensor  # `[K + 1, B]`
+    value_weight: Tensor  # `[K + 1, B]`
+    reward_weight: Tensor  # `[K, B]`
+
+
+def observed(windows: Windows, steps: int) -> Array:
+    """What was seen at `steps` + 1 states in a row, `[steps + 1, B, ...]`; past the end of an episode, its last state.
+
+    So a terminated episode goes on for ever in the state that it ended in, without any reward.
+    """
+    # Rows past the end repeat the last transition.
+    seen: Array = np.concatenate([windows.obs[:1], windows.next_obs[:steps]])
+    return seen
+
+
+def sequence_batch(windows: Windows, obs: Array, action: Array, value: Array) -> UnrollBatch:
+    """Targets along windows whose states `obs` `[K + 1, B, ...]` are all read; weights of all steps are equal.
+
+    A term's weights sum to 1 over K + 1 states (or K steps) and B windows where everything is known.
+    """
+    steps, count = len(obs) - 1, len(windows)
+    acted, settled, paid = known(windows, steps)
+    weight = (np.ones(count, np.float32) if windows.weight is None else windows.weight) / np.float32(count)
+    return UnrollBatch(
+        obs[0],
+        action,
+        windows.records["policy"][: steps + 1],
+        value,
+        np.where(windows.real[:steps], windows.reward[:steps], np.float32(0.0)),
+        weight * acted / np.float32(steps + 1),
+        weight * settled / np.float32(steps + 1),
+        weight * paid / np.float32(steps),
+        later_obs=obs[1:],
+    )
+
+
+def task_goals(batch: UnrollBatch, latent: Tensor, shape: WorldShape) -> TaskGoals:
+    """A batch's targets as tensors; `latent` `[K, B, D]` are those of the target encoder."""
+    distributions = (
+        batch.policy,
+        two_hot(batch.value, shape.value_support),
+        two_hot(batch.reward, shape.reward_support),
+    )
+    policy, value, reward, *weights = (
+        torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(latent.device)
+        for array in (*distributions, batch.policy_weight, batch.value_weight, batch.reward_weight)
+    )
+    return TaskGoals(policy, value, reward, latent, *weights)
+
+
+class Said(NamedTuple):
+    """What the model says of the windows of all tasks, and how their tokens were sent to experts."""
+
+    heads: dict[str, Heads]
+    routing: list[Routing]  # of each layer with experts
+    tokens: dict[str, slice]  # the tokens of each task in the routing
+
+
+def say(network: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Mapping[str, Tensor]) -> Said:
+    """Read the windows of all tasks at once: observations of `[(K + 1) B]` rows, time first, and actions `[K, B]`."""
+    read = _read(network, _latents(network, obs, actions), actions)
+    length, heads, tokens = read.features.shape[1], {}, {}
+    for task, (start, end) in _spans(actions).items():
+        own, of_task = read.features[start:end].transpose(0, 1), network.heads_of(task)
+        heads[task] = Heads(of_task.predict(own[0::2]), of_task.follow(own[1::2]))
+        tokens[task] = slice(start * length, end * length)
+    return Said(heads, read.routing, tokens)
+
+
+class Ahead(NamedTuple):
+    """What a target network says of one task's windows."""
+
+    latent: Tensor  # [T + 1, B, D]
+    value: Tensor  # [T + 1, B]
+
+
+def look_ahead(
+    target: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Mapping[str, Tensor]
+) -> dict[str, Ahead]:
+    """Latents and values by a target network: observations of `[(T + 1) B]` rows, time first, and actions `[T, B]`."""
+    with torch.no_grad():
+        latents = _latents(target, obs, actions)
+        features = _read(target, latents, actions).features[:, 0::2]
+        found = {}
+        for task, (start, end) in _spans(actions).items():
+            logits = target.heads_of(task).predict(features[start:end].transpose(0, 1)).value
+            found[task] = Ahead(latents[task], expected(logits, target.shape.value_support))
+    return found
+
+
+def _spans(actions: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
+    """Which rows of a batch of all tasks are those of each."""
+    ends = np.cumsum([action.shape[1] for action in actions.values()]).tolist()
+    return {task: (end - action.shape[1], end) for (task, action), end in zip(actions.items(), ends, strict=True)}
+
+
+def _latents(
+    network: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The latents `[T + 1, B, D]` of each task's windows."""
+    return {
+        task: network.encode(task, obs[task]).view(len(action) + 1, action.shape[1], -1)
+        for task, action in actions.items()
+    }
+
+
+def _read(network: ScaleZeroNetwork, latents: Mapping[str, Tensor], actions: Mapping[str, Tensor]) -> Read:
+    """Read the windows of all tasks at once."""
+    return network.read(
+        torch.cat([latents[task].transpose(0, 1) for task in actions]),
+        torch.cat([action.T for action in actions.values()]),
+    )
+
+
+def value_targets(windows: Windows, values: Array, n_step: int, steps: int, discount: float) -> Array:
+    """Returns `[K + 1, B]` of `n_step` rewards and the values `[K + n_step + 1, B]` of the states after them."""
+    rows = targets_from(windows, np.full(len(windows), n_step, np.int64), steps)
+    return returns_to(windows, rows, values[rows + 1, np.arange(len(windows))], discount)
+
+
+def load_metrics(said: Said) -> dict[str, float]:
+    """The share of each task's tokens that went to each expert, the mean over layers, as `task/expert_0` and so on."""
+    found: dict[str, float] = {}
+    for task, span in said.tokens.items():
+        if said.routing:
+            loads = torch.stack([expert_loads(sent, span) for sent in said.routing]).mean(dim=0).tolist()
+            found |= {f"{task}/expert_{number}": load for number, load in enumerate(loads)}
+    return found

@@ -1,0 +1,137 @@
+"""A small causal transformer on sequences of two tokens a step: an observation, then an action.
+
+A token sees the tokens of its own step and of the `context - 1` steps before it. How far one is from another, counted
+in tokens, adds a learned number to the score of each head; nothing else depends on the place. So the same weights serve
+windows of any length, and keys and values that were computed once stay right while the window slides on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rl_training.models.adapters import AdaptedWeight, AdapterShape
+from rl_training.models.experts import Experts, Routing
+from rl_training.ops.attention import window_attention
+from rl_training.types import UserError
+
+
+@dataclass(frozen=True)
+class TransformerShape:
+    """Sizes of a transformer; `hidden` is the width of every expert, `context` is counted in steps."""
+
+    width: int
+    layers: int
+    heads: int
+    context: int
+    hidden: int
+    experts: int
+    adapter: AdapterShape
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise UserError(f"width={self.width}: must be a multiple of heads={self.heads}")
+
+    @property
+    def reach(self) -> int:
+        """How many tokens a token sees at most, itself included: an action sees all of `context` steps."""
+        return 2 * self.context
+
+
+class Past(NamedTuple):
+    """Keys and values of tokens, layer by layer."""
+
+    keys: list[Tensor]  # [B, T, D] each
+    values: list[Tensor]  # [B, T, D] each
+
+
+class Read(NamedTuple):
+    """What a transformer makes of sequences."""
+
+    features: Tensor  # [B, T, D]
+    past: Past
+    routing: list[Routing]  # of each layer with experts, for the tokens in the order [B, T]
+
+
+class Attention(nn.Module):
+    """Heads that look back over the tokens of a window."""
+
+    def __init__(self, shape: TransformerShape) -> None:
+        super().__init__()
+        self.heads, self.size = shape.heads, shape.width // shape.heads
+        self.into = AdaptedWeight(shape.width, 3 * shape.width, adapter=shape.adapter)
+        self.out = AdaptedWeight(shape.width, shape.width, adapter=shape.adapter)
+        self.distance = nn.Parameter(torch.zeros(shape.heads, shape.reach))
+
+    def project(self, x: Tensor) -> Tensor:
+        """Queries, keys and values `[..., 3 D]` of tokens `[..., D]`."""
+        return x @ self.into()  # type: ignore[no-any-return]
+
+    def forward(self, product: Tensor, absent: Tensor | None) -> Tensor:
+        """What the tokens of whole sequences find: `product` `[B, T, 3 D]` as `project` returns it."""
+        return window_attention(product, self.distance, absent) @ self.out()  # type: ignore[no-any-return]
+
+    def look_back(self, query: Tensor, keys: Tensor, values: Tensor, hidden: Tensor) -> Tensor:
+        """What one query `[B, D]` finds among `[B, S, D]`, its own first and then the newest; `hidden` is `[B, S]`."""
+        q, k, v = (x.reshape(len(x), -1, self.heads, self.size).transpose(1, 2) for x in (query, keys, values))
+        scores = q @ k.transpose(-1, -2) * self.size**-0.5 + self.distance[:, None, : k.shape[2]]
+        found = scores.masked_fill(hidden[:, None, None], float("-inf")).softmax(dim=-1) @ v
+        return found.flatten(1) @ self.out()  # type: ignore[no-any-return]
+
+
+class Layer(nn.Module):
+    """Attention, then a feed-forward part of experts; each reads normalised tokens and adds to them."""
+
+    def __init__(self, shape: TransformerShape) -> None:
+        super().__init__()
+        self.first_norm, self.attention = nn.LayerNorm(shape.width), Attention(shape)
+        self.second_norm = nn.LayerNorm(shape.width)
+        self.experts = Experts(shape.width, shape.hidden, shape.experts, shape.adapter)
+
+    def feed(self, x: Tensor) -> tuple[Tensor, Routing | None]:
+        """Tokens `[..., D]` after the feed-forward part."""
+        out, routing = self.experts(self.second_norm(x).flatten(0, -2))
+        return x + out.view_as(x), routing
+
+
+class Transformer(nn.Module):
+    """Layers on tokens `[B, T, D]`: whole sequences, or one token after the other with what is kept of those before."""
+
+    def __init__(self, shape: TransformerShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.layers = nn.ModuleList([Layer(shape) for _ in range(shape.layers)])
+        self.norm = nn.LayerNorm(shape.width)
+
+    def forward(self, tokens: Tensor, absent: Tensor | None = None) -> Read:
+        """Read sequences that begin with an observation; the first `absent` `[B]` tokens of a row are not there."""
+        x, keys, values, routing = tokens, [], [], []
+        for layer in self.layers:
+            assert isinstance(layer, Layer)
+            product = layer.attention.project(layer.first_norm(x))
+            x, sent = layer.feed(x + layer.attention(product, absent))
+            _, key, value = product.chunk(3, dim=-1)
+            keys.append(key)
+            values.append(value)
+            routing += [] if sent is None else [sent]
+        return Read(self.norm(x), Past(keys, values), routing)
+
+    def step(self, token: Tensor, past: Past, hidden: Tensor) -> tuple[Tensor, Past]:
+        """One token `[B, D]` more, after `S` of which the newest comes first; `hidden` `[B, S]`: what is not seen.
+
+        Returns its features `[B, D]`, and its own keys and values `[B, 1, D]`.
+        """
+        x, keys, values = token, [], []
+        unseen = torch.cat([hidden.new_zeros(len(hidden), 1), hidden], dim=1)
+        for index, layer in enumerate(self.layers):
+            assert isinstance(layer, Layer)
+            query, key, value = layer.attention.project(layer.first_norm(x)).chunk(3, dim=-1)
+            all_keys = torch.cat([key[:, None], past.keys[index]], dim=1)
+            all_values = torch.cat([value[:, None], past.values[index]], dim=1)
+            x, _ = layer.feed(x + layer.attention.look_back(query, all_keys, all_values, unseen))
+            keys.append(key[:, None])
+            values.append(value[:, None])
+        return self.norm(x), Past(keys, values)
