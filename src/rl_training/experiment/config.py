@@ -20,6 +20,7 @@ from rl_training.algorithms.base import AlgorithmConfig, AlgorithmSpec, ConfigPa
 from rl_training.data.checked_files import damaged
 from rl_training.experiment.curves import Curves
 from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_of, why_without
+from rl_training.experiment.fields import ConfigError as ConfigError
 from rl_training.experiment.manager import RunFolder
 from rl_training.experiment.other_words import unknown_key
 from rl_training.experiment.presets import preset_names, preset_path
@@ -32,19 +33,6 @@ from rl_training.experiment.trust import SCHEDULES, TRAINING, Gate, code_in, nam
 from rl_training.types import UserError
 
 _LIKE_AN_ENVIRONMENT = re.compile(r"-v[0-9]+$")
-
-
-class ConfigError(UserError):
-    """All mistakes in a config, one line each."""
-
-    def __init__(self, source: str, problems: Sequence[str]) -> None:
-        self.problems = list(problems)
-        lines = (
-            [f"{source}: {self.problems[0]}"]
-            if len(self.problems) == 1
-            else [f"{source}: {len(self.problems)} mistakes", *(f"  {problem}" for problem in self.problems)]
-        )
-        super().__init__("\n".join(lines))
 
 
 @dataclass(frozen=True)

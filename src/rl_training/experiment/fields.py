@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -13,6 +13,7 @@ from rl_training.algorithms.base import AlgorithmSpec, CollectingLoopConfig, Con
 from rl_training.experiment.registry import REGISTRY, suggest
 from rl_training.experiment.schedules import Schedule, parse_schedule
 from rl_training.experiment.settings import RunConfig
+from rl_training.types import UserError
 
 SUFFIXES = ("_schedule", "_warmup_steps")
 # The settings of runs that say how experience is gathered.
@@ -218,6 +219,19 @@ def _nested_names(annotation: Any) -> list[str]:
     if isinstance(annotation, type) and issubclass(annotation, ConfigPart):
         return [info.alias or name for name, info in annotation.model_fields.items()]
     return [name for member in get_args(annotation) for name in _nested_names(member)]
+
+
+class ConfigError(UserError):
+    """All mistakes in a config, one line each."""
+
+    def __init__(self, source: str, problems: Sequence[str]) -> None:
+        self.problems = list(problems)
+        lines = (
+            [f"{source}: {self.problems[0]}"]
+            if len(self.problems) == 1
+            else [f"{source}: {len(self.problems)} mistakes", *(f"  {problem}" for problem in self.problems)]
+        )
+        super().__init__("\n".join(lines))
 
 
 def json_schema(spec: AlgorithmSpec) -> dict[str, Any]:
