@@ -151,8 +151,8 @@ def recorded_run(algo: str, world: World, num_envs: int, **settings: Any) -> Rec
     """A run with networks of the same shape as the peer's."""
     tape: list[Drawn] = []
 
-    def streams(seed: int) -> dict[str, Any]:
-        made = make_streams(seed)
+    def streams(*arguments: Any) -> dict[str, Any]:
+        made = make_streams(*arguments)
         return made | {name: Recorded(made[name], name, tape) for name in ("policy", "batch")}
 
     envs = in_mode(world.watched, AutoresetMode.DISABLED, numbered=True)

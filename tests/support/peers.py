@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import rl_training.api  # noqa: F401  all of it, before single precision becomes double in what is loaded
+
 Tensors = dict[str, Tensor]
 Translation = Callable[[Tensors], Tensors]
 # Whether the test changes one side by a deviation, given its name.
