@@ -74,7 +74,11 @@ class Notes(Callback):
         seed = run.config.run.seed
         (self.folder / f"pid{seed}").write_text(str(os.getpid()))
         if run.steps == 72 and seed == self.kills:
+            (self.folder / "struck").touch()
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.kills is not None:  # others are under way when it happens, however slowly a process starts
+            while run.steps == 72 and not (self.folder / "struck").exists():
+                time.sleep(0.01)
         if run.steps == 48 and self.waits:
             (self.folder / f"waits{seed}").touch()
             while not (self.folder / "go").exists():
