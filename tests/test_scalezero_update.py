@@ -14,7 +14,7 @@ from rl_training.algorithms.parts.history import absent_steps, forget, no_histor
 from rl_training.algorithms.parts.task_windows import (
     Heads,
     TaskGoals,
-    load_metrics,
+    loads_of,
     look_ahead,
     observed,
     say,
@@ -202,17 +202,17 @@ def test_a_task_in_a_batch_of_several_gets_what_it_gets_alone() -> None:
 def test_loads_are_those_of_each_task() -> None:
     network = world()
     obs, actions, _ = batch_of(network, ("small", "large"))
-    together = load_metrics(say(network, obs, actions))
-    assert sorted(together) == [f"{task}/expert_{e}" for task in ("large", "small") for e in range(3)]
-    alone = load_metrics(say(network, {"large": obs["large"]}, {"large": actions["large"]}))
+    together = loads_of(say(network, obs, actions), "large")
+    assert sorted(together) == [f"expert_{e}" for e in range(3)]
+    alone = loads_of(say(network, {"large": obs["large"]}, {"large": actions["large"]}), "large")
     for name, load in alone.items():
         assert together[name] == pytest.approx(load)
     assert sum(alone.values()) == pytest.approx(1.0)
-    assert load_metrics(say(world(experts=0), obs, actions)) == {}
+    assert loads_of(say(world(experts=0), obs, actions), "large") == {}
 
 
 def test_the_gradient_reaches_everything_but_other_tasks() -> None:
-    network = world()
+    network = world(stages=1)
     learner = Learner(network)
     terms = terms_of(network, ("large",))["large"]
     learner.differentiate(task_loss(terms, ScaleZeroConfig()))

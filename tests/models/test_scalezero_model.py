@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,9 +14,11 @@ from rl_training.models.adapters import AdaptedWeight, AdapterShape, adapted
 from rl_training.models.experts import Experts, Routing, balance_loss, expert_loads, swiglu
 from rl_training.models.flat import FlatWeights, Follower, Learner
 from rl_training.models.scalezero import ScaleZeroNetwork
+from rl_training.models.scalezero_engine import CompiledWorldModel
+from rl_training.models.scalezero_search import TorchWorldModel
 from rl_training.models.transformer import Past, Transformer, TransformerShape
 from rl_training.types import SpaceInfo, UserError
-from scalezero_worlds import TASKS, stir, vector_task, world
+from scalezero_worlds import TASKS, before_roots, stir, vector_task, world
 
 ADAPTER = AdapterShape(2, 4.0)
 IMAGE = SpaceInfo((36, 36, 3), "uint8", "discrete", (), 3, (3,), (0,))
@@ -38,7 +41,7 @@ def sequence(network: ScaleZeroNetwork, task: str = "large") -> tuple[Tensor, Te
     info = network.tasks[task]
     obs = torch.randn(12, *info.obs_shape, generator=generator)
     actions = torch.randint(0, info.action_size, (2, 5), generator=generator)
-    read = network.read(network.encode(task, obs).view(2, 6, -1), actions)
+    read = network.read(network.encode(task, obs).view(2, 6, -1), actions, stage=network.stage_of(task))
     heads = network.heads_of(task)
     said = (*heads.predict(read.features[:, 0::2]), *heads.follow(read.features[:, 1::2]))
     return torch.cat([part.flatten() for part in said]), read.features
@@ -144,9 +147,9 @@ def test_sparse_dispatch_equals_the_dense_formula_and_the_router_gets_a_gradient
     out, routing = part(x)
     assert routing is not None
     probability = (x @ part.router).softmax(dim=-1)
-    every = torch.stack([swiglu(x, part.expert_in()[e], part.expert_out()[e]) for e in range(4)], dim=1)
+    every = torch.stack([swiglu(x, part.expert_in(0)[e], part.expert_out(0)[e]) for e in range(4)], dim=1)
     only = torch.nn.functional.one_hot(probability.argmax(dim=-1), 4) * probability
-    dense = swiglu(x, part.shared_in(), part.shared_out()) + (only[..., None] * every).sum(dim=1)
+    dense = swiglu(x, part.shared_in(0), part.shared_out(0)) + (only[..., None] * every).sum(dim=1)
     torch.testing.assert_close(out, dense)
     assert len(set(routing.choice.tolist())) > 1
     slopes = [torch.autograd.grad(y.square().sum(), [part.router, part.expert_in.base]) for y in (out, dense)]
@@ -159,7 +162,9 @@ def test_the_router_learns_to_prefer_the_better_expert() -> None:
     with torch.no_grad():
         part.router.zero_()
         part.router[0] = torch.tensor([0.1, -0.1])
-        wanted = swiglu(x, part.shared_in(), part.shared_out()) + swiglu(x, part.expert_in()[0], part.expert_out()[0])
+        wanted = swiglu(x, part.shared_in(0), part.shared_out(0)) + swiglu(
+            x, part.expert_in(0)[0], part.expert_out(0)[0]
+        )
     optimizer = torch.optim.Adam([part.router], lr=0.05)
 
     def preference() -> float:
@@ -175,13 +180,13 @@ def test_the_router_learns_to_prefer_the_better_expert() -> None:
 
 def test_one_expert_equals_a_dense_part_and_none_is_one() -> None:
     part, x = mixture(1), torch.randn(9, 16)
-    gates = [weight.chunk(2, dim=-1) for weight in (part.shared_in(), part.expert_in()[0])]
+    gates = [weight.chunk(2, dim=-1) for weight in (part.shared_in(0), part.expert_in(0)[0])]
     into = torch.cat([gates[0][0], gates[1][0], gates[0][1], gates[1][1]], dim=-1)
-    out = torch.cat([part.shared_out(), part.expert_out()[0]])
+    out = torch.cat([part.shared_out(0), part.expert_out(0)[0]])
     torch.testing.assert_close(part(x)[0], swiglu(x, into, out))
     none = mixture(0)
     assert none(x)[1] is None
-    torch.testing.assert_close(none(x)[0], swiglu(x, none.shared_in(), none.shared_out()))
+    torch.testing.assert_close(none(x)[0], swiglu(x, none.shared_in(0), none.shared_out(0)))
 
 
 def test_loads_and_balance_loss_by_hand() -> None:
@@ -199,33 +204,34 @@ def test_loads_and_balance_loss_by_hand() -> None:
 
 
 def test_an_adapted_weight_by_hand() -> None:
-    weight = AdaptedWeight(2, 2, adapter=AdapterShape(1, 3.0))
-    for _ in range(2):
-        weight.begin_stage(None)
+    weight = AdaptedWeight(2, 2, adapter=AdapterShape(1, 3.0, 2))
     with torch.no_grad():
         weight.base.copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
         for index, (down, up) in enumerate(((1.0, 2.0), (3.0, 4.0))):
             weight.down[index].fill_(down)
             weight.up[index].fill_(up)
-        weight.raw_scale[0].fill_(0.5)
-        weight.raw_scale[1].fill_(-100.0)
+        weight.raw_scale[0].fill_(7.0)
+        weight.raw_scale[1][0].fill_(0.5)
+        weight.raw_scale[1][1].fill_(-100.0)
     first = 1.0 + 0.2 * float(torch.tensor(0.5).tanh())
-    torch.testing.assert_close(weight(), first * weight.base + 0.8 * 3.0 * 2.0 + 3.0 * 12.0)
+    torch.testing.assert_close(weight(2), first * weight.base + 0.8 * 3.0 * 2.0 + 3.0 * 12.0)
+    torch.testing.assert_close(weight(1), 1.2 * weight.base + 3.0 * 2.0)
+    assert weight(0) is weight.base
 
 
 @pytest.mark.parametrize("stages", [1, 2])
 def test_a_stage_changes_no_output_to_the_bit(stages: int) -> None:
-    network = world()
+    network = world(stages=3)
     for _ in range(stages):
         before = sequence(network)[0]
-        network.begin_stage(["large"], torch.Generator().manual_seed(1))
+        network.begin_stage(["large"])
         assert torch.equal(sequence(network)[0], before)
         stir(network)
         assert not torch.equal(sequence(network)[0], before)
 
 
 def test_frozen_tensors_stay_and_only_the_new_stage_is_trained() -> None:
-    network = world()
+    network = world(stages=3)
     network.begin_stage(["large"])
     stir(network)
     network.begin_stage(["large"])
@@ -256,24 +262,57 @@ def test_frozen_tensors_stay_and_only_the_new_stage_is_trained() -> None:
 
 
 def test_a_state_rebuilds_its_stage() -> None:
-    network = world()
+    network = world(stages=3)
     network.begin_stage(["large"])
     stir(network)
     network.begin_stage(["large"])
     stir(network)
-    again = world(seed=5)
+    again = world(seed=5, stages=3)
     again.load_state_dict(network.state_dict())
     assert (again.stage, again.trained_tasks) == (2, ("large",))
     assert torch.equal(sequence(again)[0], sequence(network)[0])
     flags = [[(name, p.requires_grad) for name, p in made.named_parameters()] for made in (network, again)]
     assert flags[0] == flags[1]
-    with pytest.raises(ValueError, match="stage 0 cannot be loaded by a network of stage 2"):
-        again.load_state_dict(world().state_dict())
+    again.load_state_dict(world(stages=3).state_dict())
+    assert (again.stage, again.trained_tasks) == (0, ("small", "large"))
+    adapters = (".down.", ".up.", ".raw_scale.")
+    trained = {name for name, parameter in again.named_parameters() if parameter.requires_grad}
+    assert trained == {name for name, _ in again.named_parameters() if not any(part in name for part in adapters)}
+
+
+def test_a_task_that_left_is_read_as_it_was_whatever_is_learned_later() -> None:
+    network = world(stages=3)
+    network.begin_stage(["small", "large"])
+    stir(network)
+    given = before_roots(network, "small", 4)
+    forms = (TorchWorldModel, CompiledWorldModel)
+    before = [form(network, "small", 0.9, 4).roots(*given) for form in forms]
+    network.begin_stage(["large"])
+    assert (network.stage_of("small"), network.stage_of("large")) == (1, 2)
+    stir(network)
+    for form, known in zip(forms, before, strict=True):
+        again = form(network, "small", 0.9, 4).roots(*before_roots(network, "small", 4))
+        np.testing.assert_array_equal(again.logits, known.logits)
+        np.testing.assert_array_equal(again.value, known.value)
+
+
+def test_there_are_as_many_stages_as_there_is_room_for() -> None:
+    network = world(stages=2)
+    network.begin_stage(["large"])
+    with pytest.raises(ValueError, match="stage 1 is the last one"):
+        network.begin_stage(["large"])
+
+
+def test_a_task_that_left_cannot_come_back() -> None:
+    network = world(stages=3)
+    network.begin_stage(["large"])
+    with pytest.raises(ValueError, match="'small'"):
+        network.begin_stage(["small", "large"])
 
 
 def test_unknown_tasks_of_a_stage_are_refused() -> None:
     with pytest.raises(ValueError, match="'other'"):
-        world({"one": vector_task(2, 2)}).begin_stage(["other"])
+        world({"one": vector_task(2, 2)}, stages=2).begin_stage(["other"])
 
 
 def test_all_large_weights_of_the_transformer_can_grow() -> None:

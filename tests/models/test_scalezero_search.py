@@ -100,7 +100,7 @@ def test_kept_keys_and_values_equal_reading_everything_again(form: Any, kind: st
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_compiled_search_equals_that_of_torch(rule: Puct | GumbelRule) -> None:
-    network = world()
+    network = world(stages=2)
     network.begin_stage(["large"])
     stir(network, 0.1)
     given = before_roots(network, "large", COUNT)

@@ -34,10 +34,10 @@ SMALL: dict[str, Any] = {
 }
 
 
-def world(tasks: Mapping[str, SpaceInfo] = TASKS, seed: int = 0, **settings: Any) -> ScaleZeroNetwork:
-    """A world model whose weights are all different from 0."""
+def world(tasks: Mapping[str, SpaceInfo] = TASKS, seed: int = 0, stages: int = 1, **settings: Any) -> ScaleZeroNetwork:
+    """A world model whose weights are all different from 0, with room for so many stages."""
     torch.manual_seed(seed)
-    network = ScaleZeroNetwork(tasks, ScaleZeroModelConfig(**(SMALL | settings)).shape())
+    network = ScaleZeroNetwork(tasks, ScaleZeroModelConfig(**(SMALL | settings)).shape(stages))
     stir(network)
     return network
 

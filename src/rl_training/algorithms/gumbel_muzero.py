@@ -6,8 +6,14 @@ from typing import Literal
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, setting
 from rl_training.algorithms.muzero import MuZero
-from rl_training.algorithms.parts.planning_policy import GumbelPlay, PlanningPolicy
-from rl_training.algorithms.planning import PlanningConfig, PlanningLoopConfig, PlanningModelConfig
+from rl_training.algorithms.parts.planning_policy import PlanningPolicy
+from rl_training.algorithms.parts.searching import GumbelPlay
+from rl_training.algorithms.planning import (
+    PlanningConfig,
+    PlanningLoopConfig,
+    PlanningModelConfig,
+    SampledActionsConfig,
+)
 from rl_training.types import Capabilities
 
 # Where the search can be chosen, these settings act if it is this one.
@@ -40,7 +46,7 @@ class GumbelSearchConfig(PlanningConfig):
     )
 
 
-class GumbelMuZeroConfig(GumbelSearchConfig):
+class GumbelMuZeroConfig(GumbelSearchConfig, SampledActionsConfig):
     """MuZero's loss; the target policy is softmax(logits + sigma(completed q)) of a search by sequential halving"""
 
     num_simulations: int = setting(16, "Simulations of every search.", ge=1, probe=3)

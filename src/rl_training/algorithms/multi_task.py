@@ -39,6 +39,9 @@ class MultiTaskAlgorithm(Algorithm):
         """The tasks that experience is gathered in. If there are none, it is gathered in all."""
         return list(self.tasks)
 
+    def episodes_end(self, task: str, limit: int | None) -> None:
+        """After how many steps an episode of a task ends at the latest, if that is known; said before the first."""
+
     def observe(self, task: str, steps: Sequence[Step]) -> None:
         """New experience of a task, for the statistics that scale observations."""
 

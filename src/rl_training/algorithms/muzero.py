@@ -11,7 +11,9 @@ from torch import Tensor
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, setting
 from rl_training.algorithms.off_policy import ReplayAlgorithm
-from rl_training.algorithms.parts.planning_policy import PlanningPolicy, PuctPlay
+from rl_training.algorithms.parts.planning_policy import PlanningPolicy
+from rl_training.algorithms.parts.reanalysis import reanalyze, with_search_values
+from rl_training.algorithms.parts.searching import PuctPlay
 from rl_training.algorithms.parts.unroll_batch import (
     UnrollBatch,
     actions_along,
@@ -22,7 +24,12 @@ from rl_training.algorithms.parts.unroll_batch import (
 )
 from rl_training.algorithms.parts.unrolled import UNROLLED, Divergences, Extras, Goals, Objective, Slopes
 from rl_training.algorithms.parts.value_range import RangeWatch
-from rl_training.algorithms.planning import PlanningConfig, PlanningLoopConfig, PlanningModelConfig
+from rl_training.algorithms.planning import (
+    PlanningConfig,
+    PlanningLoopConfig,
+    PlanningModelConfig,
+    SampledActionsConfig,
+)
 from rl_training.data.batches import Windows
 from rl_training.data.memory import Memory
 from rl_training.models.muzero import Unrolled
@@ -30,9 +37,12 @@ from rl_training.ops.sampled_policy import density_gradient, log_density
 from rl_training.ops.two_hot import expectation
 from rl_training.types import Array, Capabilities, Metrics, Step
 
+# Where the search can be chosen, these settings act if it is this one.
+_PUCT = {"search": "puct"}
 
-class MuZeroConfig(PlanningConfig):
-    """minimise the cross-entropies of policy, value and reward along K steps of the model"""
+
+class PuctSearchConfig(PlanningConfig):
+    """The settings of MuZero's search, for all algorithms that can use it."""
 
     temperature: float = setting(
         0.25,
@@ -42,19 +52,32 @@ class MuZeroConfig(PlanningConfig):
         report=True,
         probe=0.1,
     )
-    dirichlet_alpha: float = setting(0.3, "Concentration of the noise on the root's prior.", gt=0.0, probe=30.0)
-    dirichlet_fraction: float = setting(0.25, "Share of that noise in the root's prior.", ge=0.0, le=1.0, report=True)
-    pb_c_init: float = setting(1.25, "Weight of the prior in the search rule.", ge=0.0, probe=20.0)
-    pb_c_base: float = setting(19_652.0, "How slowly that weight grows with the visits.", gt=0.0, probe=1.0)
+    dirichlet_alpha: float = setting(
+        0.3, "Concentration of the noise on the root's prior.", gt=0.0, live_when=_PUCT, probe=30.0
+    )
+    dirichlet_fraction: float = setting(
+        0.25, "Share of that noise in the root's prior.", ge=0.0, le=1.0, report=True, live_when=_PUCT
+    )
+    pb_c_init: float = setting(1.25, "Weight of the prior in the search rule.", ge=0.0, live_when=_PUCT, probe=20.0)
+    pb_c_base: float = setting(
+        19_652.0, "How slowly that weight grows with the visits.", gt=0.0, live_when=_PUCT, probe=1.0
+    )
     value_normalization: Literal["tree", "node"] = setting(
-        "tree", "Values are scaled by the extremes of the whole tree, or of a node and its children.", probe="node"
+        "tree",
+        "Values are scaled by the extremes of the whole tree, or of a node and its children.",
+        live_when=_PUCT,
+        probe="node",
     )
     unvisited: Literal["mean", "lowest"] = setting(
         "mean",
         "The value of a child without visits: the mean of its visited siblings, or the lowest.",
-        live_when={"pb_c_init": 0.1},  # where few simulations follow values more than priors
+        live_when=_PUCT | {"pb_c_init": 0.1},  # where few simulations follow values more than priors
         probe="lowest",
     )
+
+
+class MuZeroConfig(PuctSearchConfig, SampledActionsConfig):
+    """minimise the cross-entropies of policy, value and reward along K steps of the model"""
 
 
 def muzero_loss(out: Unrolled[Tensor], goals: Goals[Tensor], cfg: PlanningConfig) -> tuple[Tensor, Divergences]:
@@ -222,10 +245,7 @@ class MuZero(ReplayAlgorithm):
     def value_targets(self, windows: Windows, ages: Array) -> Array:
         """Values `[K + 1, B]`: returns, or what the search of old windows found."""
         target = self.returns(windows, self._horizon(self.cfg, ages))
-        if self.cfg.search_value_age is None:
-            return target
-        searched = windows.real[: len(target)] & (ages > self.cfg.search_value_age)
-        return np.where(searched, windows.records["search_value"][: len(target)], target)
+        return with_search_values(target, windows, ages, self.cfg.search_value_age)
 
     def returns(self, windows: Windows, n_step: Array) -> Array:
         """Returns `[K + 1, B]` of `n_step` `[B]` rewards and the target network's value of what follows them."""
@@ -241,18 +261,13 @@ class MuZero(ReplayAlgorithm):
 
     def reanalyze(self, memory: Memory, windows: Windows) -> float:
         """Search a share of the windows again with the target network, and keep what it found; returns that share."""
-        count = round(self.cfg.reanalyze_ratio * len(windows))
-        if count == 0:
-            return 0.0
-        chosen = np.sort(self.batch_rng.permutation(len(windows))[:count])
-        again = np.zeros_like(windows.real[: self.cfg.unroll_steps + 1])
-        again[:, chosen] = windows.real[: len(again), chosen]
-        found = self.teacher.search(self.observer.scaled(windows.obs[: len(again)][again]), self.batch_rng)
-        columns = self.policy.recorded(found)
-        for name, values in columns.items():
-            windows.records[name][: len(again)][again] = values
-        memory.note(windows.index[: len(again)][again], columns=columns)
-        return count / len(windows)
+        rng = self.batch_rng
+
+        def search(again: Array) -> dict[str, Array]:
+            rows = self.observer.scaled(windows.obs[: len(again)][again])
+            return self.policy.recorded(self.teacher.search(rows, rng))
+
+        return reanalyze(memory, windows, self.cfg.reanalyze_ratio, self.cfg.unroll_steps, rng, search)
 
 
 SPEC = AlgorithmSpec(

@@ -117,6 +117,17 @@ class PlanningConfig(MinibatchConfig):
         static=True,
         probe=1.0,
     )
+
+    sizes: ClassVar[tuple[str, ...]] = ("batch_size", "unroll_steps", "num_simulations")
+
+    def least_bytes(self, info: SpaceInfo, model: NetworkConfig, loop: LoopConfig, num_envs: int) -> int:
+        windows = self.batch_size * (self.unroll_steps + 1) * info.obs_bytes
+        return windows + 4 * model.row_numbers(info) * num_envs * (self.num_simulations + 1)
+
+
+class SampledActionsConfig(PlanningConfig):
+    """How a search samples continuous actions."""
+
     sampled_actions: int = setting(
         16,
         "Sampled actions of a search's root (continuous actions).",
@@ -145,9 +156,3 @@ class PlanningConfig(MinibatchConfig):
         live_when={"actions": "continuous"},
         probe=1.0,
     )
-
-    sizes: ClassVar[tuple[str, ...]] = ("batch_size", "unroll_steps", "num_simulations")
-
-    def least_bytes(self, info: SpaceInfo, model: NetworkConfig, loop: LoopConfig, num_envs: int) -> int:
-        windows = self.batch_size * (self.unroll_steps + 1) * info.obs_bytes
-        return windows + 4 * model.row_numbers(info) * num_envs * (self.num_simulations + 1)

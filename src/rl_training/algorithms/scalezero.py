@@ -6,38 +6,72 @@ Losses along windows of real steps. The transformer reads a window once, with th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import EncodedModelConfig, dense_weights, setting
+from rl_training.algorithms.base import (
+    AlgorithmSpec,
+    Context,
+    EncodedModelConfig,
+    PolicyContext,
+    dense_weights,
+    model_setting,
+    setting,
+)
 from rl_training.algorithms.gumbel_muzero import GumbelSearchConfig
 from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes, NetworkNames, widths_help
-from rl_training.algorithms.muzero import MuZeroConfig, divergence
+from rl_training.algorithms.multi_task import MultiTaskAlgorithm
+from rl_training.algorithms.muzero import PuctSearchConfig, divergence
 from rl_training.algorithms.parts.model_inference import support_of
-from rl_training.algorithms.parts.task_windows import Heads, TaskGoals
+from rl_training.algorithms.parts.reanalysis import reanalyze, with_search_values
+from rl_training.algorithms.parts.searching import GumbelPlay, PuctPlay
+from rl_training.algorithms.parts.task_windows import (
+    Ahead,
+    Heads,
+    Said,
+    TaskGoals,
+    loads_of,
+    look_ahead,
+    moments_in,
+    observed,
+    say,
+    sequence_batch,
+    task_goals,
+    value_targets,
+)
+from rl_training.algorithms.parts.unroll_batch import actions_along
+from rl_training.algorithms.parts.value_range import RangeWatch
+from rl_training.algorithms.parts.world_policy import WorldPolicy
+from rl_training.algorithms.planning import PlanningLoopConfig
+from rl_training.data.batches import Windows
+from rl_training.data.memory import Memory
 from rl_training.models.adapters import AdapterShape
 from rl_training.models.experts import Routing, balance_loss
-from rl_training.models.scalezero import LatentNorm, WorldShape
+from rl_training.models.flat import FlatWeights, Follower, Learner
+from rl_training.models.scalezero import LatentNorm, ScaleZeroNetwork, WorldShape
 from rl_training.models.transformer import TransformerShape
 from rl_training.models.trunk import EncoderShape
-from rl_training.types import SpaceInfo
+from rl_training.ops.two_hot import expected
+from rl_training.types import Array, Capabilities, Metrics, SpaceInfo, Step, UserError
 
 _NETWORKS: NetworkNames = {"representation": ()}
 
 
 class ScaleZeroModelConfig(EncodedModelConfig):
-    """A transformer that all tasks share, and an encoder and heads for each."""
+    """A transformer that all tasks share, and an encoder and heads for each. A custom `model` is an encoder."""
 
+    model: str = model_setting(probe="rl_training.testing:LinearEncoder")
     hidden_sizes: LayerSizes = setting((64,), widths_help(_NETWORKS), probe=(8,))
     activation: Activation = setting("silu", ACTIVATION_HELP, probe="tanh")
     width: int = setting(64, "Size of tokens and latents; a multiple of `heads` and of `latent_group`.", ge=1, probe=16)
     layers: int = setting(2, "Layers of the transformer.", ge=1, probe=1)
     heads: int = setting(2, "Attention heads of a layer.", ge=1, probe=1)
     context_length: int = setting(4, "Steps that a token sees, its own included.", ge=1, probe=1)
-    expert_size: int = setting(128, "Hidden width of every expert.", ge=1, probe=8)
+    expert_size: int = setting(128, "Hidden width of every expert.", ge=1, probe=4)
     experts: int = setting(
         4, "Experts that the router of a layer chooses from, besides the shared one; 0: a dense layer.", ge=0, probe=0
     )
@@ -47,7 +81,11 @@ class ScaleZeroModelConfig(EncodedModelConfig):
     latent_group: int = setting(8, "Size of such a group.", ge=2, live_when={"latent_norm": "simnorm"}, probe=4)
     adapter_rank: int = setting(8, "Rank of the adapters that a stage adds.", ge=1, live_when={"stages": 2}, probe=1)
     adapter_alpha: float = setting(
-        8.0, "Adapters are multiplied by this over their rank.", gt=0.0, static=True, live_when={"stages": 2}
+        8.0,
+        "Adapters are multiplied by this over their rank.",
+        gt=0.0,
+        static=True,
+        live_when={"stages": 2, "stage_updates": 1},
     )
     value_bins: int = setting(51, "Points of the distribution that a value is.", ge=2, probe=11)
     value_limit: float = setting(
@@ -72,9 +110,9 @@ class ScaleZeroModelConfig(EncodedModelConfig):
         "share_encoder": "policy and value are read off one latent state, so they share all that makes it"
     }
 
-    def shape(self) -> WorldShape:
-        """The model's sizes."""
-        adapter = AdapterShape(self.adapter_rank, self.adapter_alpha)
+    def shape(self, stages: int = 1) -> WorldShape:
+        """The model's sizes, with room for so many stages."""
+        adapter = AdapterShape(self.adapter_rank, self.adapter_alpha, stages - 1)
         return WorldShape(
             TransformerShape(
                 self.width, self.layers, self.heads, self.context_length, self.expert_size, self.experts, adapter
@@ -97,8 +135,8 @@ class ScaleZeroModelConfig(EncodedModelConfig):
         return 2 * self.layers * self.width if self.model == "auto" else 0
 
 
-class ScaleZeroConfig(MuZeroConfig, GumbelSearchConfig):
-    """cross-entropies of policy, value, reward and next latent along whole windows, balanced over tasks"""
+class ScaleZeroConfig(PuctSearchConfig, GumbelSearchConfig):
+    """cross-entropies of policy, value, reward and next latent along whole windows, the mean over tasks"""
 
     search: Literal["puct", "gumbel"] = setting(
         "gumbel",
@@ -124,6 +162,36 @@ class ScaleZeroConfig(MuZeroConfig, GumbelSearchConfig):
         0.05, "Share of the online weights in the target network's update.", ge=0.0, le=1.0, probe=0.5
     )
     target_update_interval: int = setting(1, "Updates between two of the target network.", ge=1, probe=3)
+    task_weights: dict[str, float] | None = setting(
+        None,
+        "Weights of tasks in the loss, by their names; null, and tasks that are not named: 1.",
+        live_when={"tasks": 2},
+        probe={"task0": 3.0},
+    )
+    stages: int = setting(
+        1, "Stages of training; each after the first freezes what was trained and trains adapters instead.", ge=1
+    )
+    first_stage_updates: int = setting(
+        0,
+        "Updates that the first stage has at least.",
+        ge=0,
+        live_when={"stages": 2, "stage_updates": 1},
+        probe=1_000,
+    )
+    stage_updates: int | None = setting(
+        None,
+        "Updates after which a stage ends, whatever is solved; null: it ends when enough tasks are.",
+        ge=1,
+        live_when={"stages": 2},
+        probe=1,
+    )
+    solved_episodes: int = setting(
+        20,
+        "Episodes that a task has had before it can count as solved, where it has a `target_return`.",
+        ge=1,
+        live_when={"tasks": 2},
+        probe=1,
+    )
 
 
 class Terms(NamedTuple):
@@ -184,3 +252,210 @@ def total_loss(losses: Tensor, routing: list[Routing], cfg: ScaleZeroConfig) -> 
     if not routing or cfg.balance_coef == 0.0:
         return losses
     return losses + cfg.balance_coef * torch.stack([balance_loss(sent) for sent in routing]).mean()
+
+
+def scalezero_policy(context: PolicyContext) -> WorldPolicy:
+    """Build only the policy."""
+    cfg, model = context.config, context.model
+    assert isinstance(cfg, ScaleZeroConfig)
+    assert isinstance(model, ScaleZeroModelConfig)
+    play = GumbelPlay(cfg.temperature_mode) if cfg.search == "gumbel" else PuctPlay()
+    return WorldPolicy(context, play, model.shape(cfg.stages))
+
+
+class Drawn(NamedTuple):
+    """Windows of a task, and the states and actions along them as the model reads them."""
+
+    windows: Windows
+    obs: Array  # [K + n_step + 1, B, ...], scaled
+    action: Array  # [K + n_step, B]
+    reanalyzed: float  # the share that was searched again
+
+
+class ScaleZero(MultiTaskAlgorithm):
+    """Learns one world model from windows of all tasks, as many of each in every minibatch.
+
+    A task counts as solved when the mean return of its latest training episodes reaches its target. It leaves
+    collection then. It leaves training when the stage ends, since only then what it shares with others stays as it is.
+    """
+
+    cfg: ScaleZeroConfig
+    policy: WorldPolicy
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context, scalezero_policy(context))
+        self.network = self.policy.network
+        self.solved: list[str] = []
+        self.stage_began = 0  # the update after which the stage began
+        self.weights = _task_weights(self.cfg, self.tasks)
+        self.ranges = {
+            task: RangeWatch(self.network.shape.reward_support, self.network.shape.value_support, two_player=False)
+            for task in self.tasks
+        }
+        self._train_stage()
+
+    def _train_stage(self) -> None:
+        """What learns in this stage: an optimiser of all that is not frozen, and a target network as of now."""
+        self.learner = Learner(self.network, FlatWeights(self.network.trained_parameters()))
+        self.follower = Follower(self.learner)
+        assert isinstance(self.follower.module, ScaleZeroNetwork)
+        self.target = self.follower.module
+        self.teachers = self.policy.planners_of(self.target)
+
+    @property
+    def prioritized(self) -> bool:
+        return self.cfg.prioritized
+
+    def active_tasks(self) -> Sequence[str]:
+        return [task for task in self.tasks if task not in self.solved]
+
+    def episodes_end(self, task: str, limit: int | None) -> None:
+        self.ranges[task].time_limit = limit
+
+    def observe(self, task: str, steps: Sequence[Step]) -> None:
+        self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))
+        self.ranges[task].see(np.concatenate([step.reward[step.real] for step in steps]), self.cfg.gamma)
+
+    def hear(self, metrics: Mapping[str, Metrics]) -> None:
+        for task, target in self.targets.items():
+            heard = metrics[task]
+            enough = heard["episodes"] >= self.cfg.solved_episodes
+            if task not in self.solved and enough and heard.get("episode_return_mean", -np.inf) >= target:
+                self.solved.append(task)
+        if self._stage_ends():
+            self.network.begin_stage([task for task in self.network.trained_tasks if task not in self.solved])
+            self.stage_began = self.n_updates
+            self._train_stage()
+
+    def _stage_ends(self) -> bool:
+        """Whether enough tasks are solved, or enough updates made: as many stages as there are share the tasks."""
+        cfg, trained, stage = self.cfg, self.network.trained_tasks, self.network.stage
+        unsolved = [task for task in trained if task not in self.solved]
+        if stage == self.network.last_stage or not unsolved:
+            return False
+        updates = self.n_updates - self.stage_began
+        if stage == 0 and updates < cfg.first_stage_updates:
+            return False
+        if cfg.stage_updates is not None and updates >= cfg.stage_updates:
+            return True
+        return len(trained) - len(unsolved) >= -(-len(trained) // (cfg.stages - stage))
+
+    def learn_from(self, memories: Mapping[str, Memory], updates: int) -> Metrics:
+        self.network.train()
+        found = [self.update(memories) for _ in range(updates)]
+        self.network.eval()
+        means = {name: sum(metrics[name] for metrics in found) / updates for name in found[0]} if found else {}
+        return means | {"stage": float(self.network.stage), "solved_tasks": float(len(self.solved))}
+
+    def update(self, memories: Mapping[str, Memory]) -> Metrics:
+        cfg, steps = self.cfg, self.cfg.unroll_steps
+        drawn = {task: self._draw(task, memories[task]) for task in self.network.trained_tasks if len(memories[task])}
+        actions = {task: torch.from_numpy(part.action).to(self.network.actions.device) for task, part in drawn.items()}
+        ahead = look_ahead(self.target, {task: self._tensors(task, drawn[task].obs) for task in drawn}, actions)
+        said = say(
+            self.network,
+            {task: self._tensors(task, drawn[task].obs[: steps + 1]) for task in drawn},
+            {task: action[:steps] for task, action in actions.items()},
+        )
+        losses: dict[str, Tensor] = {}
+        metrics: Metrics = {}
+        for task, part in drawn.items():
+            losses[task], its = self._task_loss(task, memories[task], part, ahead[task], said)
+            metrics |= {f"{task}/{name}" if task else name: value for name, value in its.items()}
+        loss = total_loss(task_mean(losses, self.weights), said.routing, cfg)
+        self.learner.differentiate(loss)
+        norm = self.learner.parameters.clip_grad_norm(cfg.max_grad_norm)
+        self.learner.descend(cfg.learning_rate)
+        self.n_updates += 1
+        if self.n_updates % cfg.target_update_interval == 0:
+            self.follower.follow(cfg.target_tau)
+        return metrics | {"loss": float(loss.detach()), "grad_norm": norm}
+
+    def _draw(self, task: str, memory: Memory) -> Drawn:
+        """Windows of a task, some of them searched again, with the states and actions that the model reads."""
+        cfg, length = self.cfg, self.cfg.unroll_steps + self.cfg.n_step
+        windows = memory.windows(
+            cfg.batch_size, self.batch_rng, length=length, across_episodes=False, beta=cfg.per_beta
+        )
+        context = self.network.shape.transformer.context
+
+        def search(again: Array) -> dict[str, Array]:
+            moments = moments_in(windows, again, context)
+            return self.policy.recorded(self.teachers[task].search(moments, self.batch_rng))
+
+        share = reanalyze(memory, windows, cfg.reanalyze_ratio, cfg.unroll_steps, self.batch_rng, search)
+        obs = observed(windows, length)
+        scaled = self.policy.observers[task].scaled(obs.reshape(-1, *obs.shape[2:])).reshape(obs.shape)
+        return Drawn(windows, scaled, actions_along(windows, length, self.tasks[task], self.batch_rng), share)
+
+    def _tensors(self, task: str, obs: Array) -> Any:
+        return self.policy.observers[task].tensors(obs.reshape(-1, *obs.shape[2:]))
+
+    def _task_loss(
+        self, task: str, memory: Memory, drawn: Drawn, ahead: Ahead, said: Said
+    ) -> tuple[Tensor, dict[str, float]]:
+        cfg, shape, steps = self.cfg, self.network.shape, self.cfg.unroll_steps
+        windows = drawn.windows
+        value = value_targets(windows, ahead.value.cpu().numpy(), cfg.n_step, steps, cfg.gamma)
+        first = windows.index[0]
+        if cfg.search_value_age is not None:
+            value = with_search_values(value, windows, memory.ages(first), cfg.search_value_age)
+        batch = sequence_batch(windows, drawn.obs[: steps + 1], drawn.action[:steps], value)
+        goals = task_goals(batch, ahead.latent[1 : steps + 1], shape)
+        heads = said.heads[task]
+        terms = world_terms(heads, goals, shape.latent_norm, shape.group)
+        loss = task_loss(terms, cfg)
+        with torch.no_grad():
+            guess = expected(heads.prediction.value[0], shape.value_support).cpu().numpy()
+        errors = np.abs(guess - value[0])
+        if cfg.prioritized:
+            memory.note(first, errors=errors, alpha=cfg.per_alpha)
+        policy_kl, value_kl, reward_kl, latent_loss, _ = torch.stack(terms).detach().tolist()
+        return loss, {
+            "policy_kl": policy_kl,
+            "value_kl": value_kl,
+            "reward_kl": reward_kl,
+            "latent_loss": latent_loss,
+            "value_error": float(errors.mean()),
+            "value_target_mean": float(value[0].mean()),
+            "reanalyzed": drawn.reanalyzed,
+        } | loads_of(said, task)
+
+    def training_state(self) -> dict[str, Any]:
+        return {
+            "optimizer": self.learner.optimizer.state_dict(),
+            "target": self.follower.state_dict(),
+            "solved": list(self.solved),
+            "stage_began": self.stage_began,
+            "n_updates": self.n_updates,
+        }
+
+    def load_training_state(self, state: Mapping[str, Any]) -> None:
+        self._train_stage()  # of the stage that the network was loaded with
+        self.learner.optimizer.load_state_dict(state["optimizer"])
+        self.follower.load_state_dict(state["target"])
+        self.solved, self.stage_began, self.n_updates = list(state["solved"]), state["stage_began"], state["n_updates"]
+
+
+def _task_weights(cfg: ScaleZeroConfig, tasks: Mapping[str, SpaceInfo]) -> dict[str, float]:
+    """The weight of every task in the loss."""
+    given = cfg.task_weights or {}
+    if unknown := [name for name in given if name not in tasks]:
+        there = ", ".join(name for name in tasks if name) or "the one of env_id, which needs no weight"
+        raise UserError(f"task_weights={given}: there is no task {unknown[0]!r}; the tasks are {there}")
+    if wrong := [name for name, weight in given.items() if not weight > 0.0]:
+        raise UserError(f"task_weights={given}: the weight of {wrong[0]!r} must be above 0")
+    return {task: given.get(task, 1.0) for task in tasks}
+
+
+SPEC = AlgorithmSpec(
+    name="scalezero",
+    family="multi_task",
+    summary="One transformer world model that plans in several tasks",
+    config=ScaleZeroConfig,
+    loop=PlanningLoopConfig,
+    model=ScaleZeroModelConfig,
+    policy=scalezero_policy,
+    build=ScaleZero,
+    capabilities=Capabilities(observations=("vector", "image", "dict"), actions=("discrete",), multi_task=True),
+)

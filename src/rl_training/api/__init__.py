@@ -24,6 +24,7 @@ from rl_training.api.algorithms import EfficientZero as EfficientZero
 from rl_training.api.algorithms import GumbelMuZero as GumbelMuZero
 from rl_training.api.algorithms import MuZero as MuZero
 from rl_training.api.algorithms import RecurrentPPO as RecurrentPPO
+from rl_training.api.algorithms import ScaleZero as ScaleZero
 from rl_training.api.predictor import Predictor as Predictor
 from rl_training.api.sb3 import evaluate_policy as evaluate_policy
 from rl_training.api.sb3 import from_sb3 as from_sb3
@@ -50,6 +51,7 @@ from rl_training.runtime.ppo_trainer import train_ppo as train_ppo
 from rl_training.runtime.recurrent_ppo_trainer import train_recurrent_ppo as train_recurrent_ppo
 from rl_training.runtime.redq_trainer import train_redq as train_redq
 from rl_training.runtime.sac_trainer import train_sac as train_sac
+from rl_training.runtime.scalezero_trainer import train_scalezero as train_scalezero
 from rl_training.runtime.seeds import SeedsResult as SeedsResult
 from rl_training.runtime.seeds import resume_seeds as resume_seeds
 from rl_training.runtime.seeds import train_seeds as train_seeds

@@ -140,6 +140,12 @@ class EfficientZero(Agent):
     algo = "efficientzero"
 
 
+class ScaleZero(Agent):
+    """One transformer world model that plans in several tasks."""
+
+    algo = "scalezero"
+
+
 class Dreamer(Agent):
     """A world model, whose dreams a policy learns from."""
 

@@ -4613,14 +4613,6 @@ class EfficientZero(Agent):
     reanalyze_ratio: float = 0.0
         Share of each minibatch whose targets are searched again, with the target network; written back. It is at
         least 0 and at most 1.
-    sampled_actions: int = 16
-        Sampled actions of a search's root (continuous actions). It is at least 2.
-    interior_actions: int = 4
-        Sampled actions of the other nodes. It is at least 1.
-    wide_share: float = 0.5
-        Share of the sampled actions that come from a wider policy. It is at least 0 and at most 1.
-    wide_scale: float = 3.0
-        How many times wider its deviation is. It is at least 1.
     max_num_considered_actions: int = 16
         Actions of the root that sequential halving starts with; the most likely ones after noise. It is at least
         1.
@@ -4633,6 +4625,14 @@ class EfficientZero(Agent):
         Weight of values against logits. It is at least 0.
     rescale_values: bool = True
         Scale the values of a node's actions to [0, 1] before they are weighed.
+    sampled_actions: int = 16
+        Sampled actions of a search's root (continuous actions). It is at least 2.
+    interior_actions: int = 4
+        Sampled actions of the other nodes. It is at least 1.
+    wide_share: float = 0.5
+        Share of the sampled actions that come from a wider policy. It is at least 0 and at most 1.
+    wide_scale: float = 3.0
+        How many times wider its deviation is. It is at least 1.
     temperature*: float = linear from 1 to 0.25 over the run
         Root actions are drawn in proportion to visits^(1 / temperature); 0 takes the most visited one. It is at
         least 0.
@@ -4806,10 +4806,6 @@ class EfficientZero(Agent):
         per_beta_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
         per_beta_warmup_steps: int | None = None,
         reanalyze_ratio: float = 0.0,
-        sampled_actions: int = 16,
-        interior_actions: int = 4,
-        wide_share: float = 0.5,
-        wide_scale: float = 3.0,
         max_num_considered_actions: int = 16,
         temperature_mode: Literal["filter", "gumbel_scale"] = "filter",
         c_visit: float = 50.0,
@@ -4819,6 +4815,10 @@ class EfficientZero(Agent):
         c_scale_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
         c_scale_warmup_steps: int | None = None,
         rescale_values: bool = True,
+        sampled_actions: int = 16,
+        interior_actions: int = 4,
+        wide_share: float = 0.5,
+        wide_scale: float = 3.0,
         temperature: float = 0.25,
         temperature_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = ...,
         temperature_warmup_steps: int | None = None,
@@ -4881,6 +4881,359 @@ class EfficientZero(Agent):
         eval_interval: int | None = None,
         eval_episodes: int = 10,
         eval_opponent: str = "random",
+        early_stopping: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+        checkpoint_interval: int = 25000,
+        keep_checkpoints: int = 3,
+        log_interval: int = 1000,
+        output_dir: str = "runs",
+        device: str = "auto",
+        engine: Literal["auto", "autograd"] = "auto",
+        threads: int = 1,
+        stretch_schedules: bool = False,
+        callbacks: Sequence[str] = (),
+        loggers: str | Sequence[str] = (),
+        tags: Sequence[str] = (),
+        algo_kwargs: Mapping[str, Any] | None = None,
+    ) -> None: ...
+
+class ScaleZero(Agent):
+    """One transformer world model that plans in several tasks.
+
+    Settings, of which those marked with * also take X_schedule and X_warmup_steps:
+
+    learning_rate*: float = 0.001
+        Step size of the optimiser. It is at least 0.
+    batch_size: int = 64
+        Windows of each task in a minibatch. It is at least 1.
+    normalize_obs: bool | Literal["auto"] = False
+        Scale observations by mean and deviation; `auto`: where they are numbers, not images.
+    obs_clip: float = 10.0
+        Scaled observations stay within this. It is above 0.
+    gamma*: float = 0.997
+        Discount factor. It is at least 0 and at most 1.
+    num_simulations: int = 16
+        Simulations of every search. It is at least 1.
+    unroll_steps: int = 5
+        Steps that the model is unrolled for in an update. It is at least 1.
+    n_step: int = 5
+        Rewards in a value target before it bootstraps. It is at least 1.
+    search_value_age: int | None = None
+        Value targets of windows older than this are the values of their (latest) search; null: never. It is at
+        least 0.
+    value_coef*: float = 1.0
+        Weight of the value loss. It is at least 0.
+    reward_coef*: float = 1.0
+        Weight of the reward loss. It is at least 0.
+    policy_coef*: float = 1.0
+        Weight of the policy loss. It is at least 0.
+    ent_coef*: float = 0.0
+        Weight of the policy's entropy. It is at least 0. Also: entropy_coef.
+    max_grad_norm*: float = 10.0
+        Gradients are scaled down to this norm. It is above 0.
+    target_update_interval: int = 1
+        Updates between two of the target network. It is at least 1.
+    temperature_moves: int | None = None
+        From this move of an episode on the temperature is 0; null: it is the same for all moves. It is at least
+        0.
+    prioritized: bool = False
+        Draw windows by the error of their first value instead of uniformly.
+    per_alpha*: float = 0.6
+        Exponent of the priorities; 0 is uniform. It is at least 0 and at most 1.
+    per_beta*: float = 0.4
+        Exponent of the importance weights. It is at least 0 and at most 1.
+    reanalyze_ratio: float = 0.0
+        Share of each minibatch whose targets are searched again, with the target network; written back. It is at
+        least 0 and at most 1.
+    max_num_considered_actions: int = 16
+        Actions of the root that sequential halving starts with; the most likely ones after noise. It is at least
+        1.
+    temperature_mode: Literal["filter", "gumbel_scale"] = "filter"
+        `filter`: the temperature chooses among actions that are no worse than a draw from the policy;
+        `gumbel_scale`: it scales the noise of the whole search.
+    c_visit*: float = 50.0
+        sigma(q) = (c_visit + most visits) c_scale q. It is at least 0.
+    c_scale*: float = 0.1
+        Weight of values against logits. It is at least 0.
+    rescale_values: bool = True
+        Scale the values of a node's actions to [0, 1] before they are weighed.
+    temperature*: float = 1.0
+        How far the root's action follows the noise of a Gumbel search, or the exponent 1 / temperature of visits
+        in MuZero's; 0 is greedy. It is at least 0.
+    dirichlet_alpha*: float = 0.3
+        Concentration of the noise on the root's prior. It is above 0.
+    dirichlet_fraction*: float = 0.25
+        Share of that noise in the root's prior. It is at least 0 and at most 1.
+    pb_c_init*: float = 1.25
+        Weight of the prior in the search rule. It is at least 0.
+    pb_c_base*: float = 19652.0
+        How slowly that weight grows with the visits. It is above 0.
+    value_normalization: Literal["tree", "node"] = "tree"
+        Values are scaled by the extremes of the whole tree, or of a node and its children.
+    unvisited: Literal["mean", "lowest"] = "mean"
+        The value of a child without visits: the mean of its visited siblings, or the lowest.
+    search: Literal["puct", "gumbel"] = "gumbel"
+        The rule of the search and the policy that it teaches: MuZero's, or Gumbel MuZero's, with its temperature.
+    latent_coef*: float = 1.0
+        Weight of the loss of the next latent. It is at least 0.
+    balance_coef*: float = 0.01
+        Weight of the loss that spreads tokens over experts. It is at least 0.
+    target_tau*: float = 0.05
+        Share of the online weights in the target network's update. It is at least 0 and at most 1.
+    task_weights: Mapping[str, float] | None = None
+        Weights of tasks in the loss, by their names; null, and tasks that are not named: 1.
+    stages: int = 1
+        Stages of training; each after the first freezes what was trained and trains adapters instead. It is at
+        least 1.
+    first_stage_updates: int = 0
+        Updates that the first stage has at least. It is at least 0.
+    stage_updates: int | None = None
+        Updates after which a stage ends, whatever is solved; null: it ends when enough tasks are. It is at least
+        1.
+    solved_episodes: int = 20
+        Episodes that a task has had before it can count as solved, where it has a `target_return`. It is at least
+        1.
+    time_limit: int | None = None
+        Truncate episodes after this many steps; the environment's own limit if null. It is at least 1.
+    frame_stack: int = 1
+        How many of the latest observations the policy sees. It is at least 1.
+    reward_clip: float | None = None
+        Clip rewards to +- this for learning; reported returns are not clipped. It is above 0.
+    buffer_size: int = 100000
+        Capacity of the replay buffer. It is at least 1.
+    learning_starts: int = 1000
+        Steps of random actions before learning starts. It is at least 0.
+    train_every: int = 8
+        Steps between two phases of learning. It is at least 1. Also: train_freq.
+    updates_per_step: float = 0.25
+        Gradient updates per step of experience, whatever num_envs is. It is above 0.
+    model: str | Callable[..., Any] = "auto"
+        `auto` (MLPs, behind convolutions for images), or `module:Name`, called with (SpaceInfo, ModelConfig); in
+        Python also the class or function itself.
+    hidden_sizes: Sequence[int] | Mapping[str, Sequence[int]] = (64,)
+        Widths of the hidden layers: a list, or a mapping with one for each of representation.
+    activation: str | type = "silu"
+        Activation of hidden layers. MLPs with tanh, relu, silu have a fast path on a CPU; others are computed by
+        autograd.
+    image_encoder: Literal["nature", "impala"] = "nature"
+        Network of images: `nature`, three convolutions (from 36 pixels each way), or `impala`, a residual network
+        of 15 (from 8).
+    width: int = 64
+        Size of tokens and latents; a multiple of `heads` and of `latent_group`. It is at least 1.
+    layers: int = 2
+        Layers of the transformer. It is at least 1.
+    heads: int = 2
+        Attention heads of a layer. It is at least 1.
+    context_length: int = 4
+        Steps that a token sees, its own included. It is at least 1.
+    expert_size: int = 128
+        Hidden width of every expert. It is at least 1.
+    experts: int = 4
+        Experts that the router of a layer chooses from, besides the shared one; 0: a dense layer. It is at least
+        0.
+    latent_norm: Literal["simnorm", "layer_norm"] = "simnorm"
+        Latents are distributions in groups, or normalised to mean 0 and variance 1.
+    latent_group: int = 8
+        Size of such a group. It is at least 2.
+    adapter_rank: int = 8
+        Rank of the adapters that a stage adds. It is at least 1.
+    adapter_alpha: float = 8.0
+        Adapters are multiplied by this over their rank. It is above 0.
+    value_bins: int = 51
+        Points of the distribution that a value is. It is at least 2.
+    value_limit: float = 500.0
+        Largest value, either way, that the value head can represent. It is above 0.
+    reward_bins: int = 21
+        Points of the distribution that a reward is. It is at least 2.
+    reward_limit: float = 20.0
+        Largest reward, either way, that the reward head can represent. It is above 0.
+    env_packages: str | Sequence[str] = ()
+        Modules that are imported before ids are looked up.
+    env_kwargs: Mapping[str, Any] = {}
+        Arguments of the environment.
+    tasks: Sequence[str] | Mapping[str, Mapping[str, Any]] | None = None
+        Several tasks in place of env_id, by name, each with its env_id; or a list of ids.
+    vectorization: Literal["auto", "native", "sync", "async"] = "auto"
+        How environments are stepped together; `auto` is native where that is faster, else sync.
+    env_timeout: float | None = 300.0
+        Seconds that an environment in its own process (`async`) has for a step or a reset; null for any. It is
+        above 0.
+    num_envs: int = 8
+        Environments that are stepped together; those of all workers. It is at least 1.
+    actors: Literal["inline", "process", "ray"] = "inline"
+        Where workers gather: in this process, in processes of their own, or on a Ray cluster.
+    num_workers: int = 1
+        Workers that gather; each has num_envs / num_workers environments. It is at least 1.
+    order: Literal["auto", "fixed", "arrival"] = "auto"
+        Learn from rollouts in a fixed order, which is exact, or as they arrive; `auto`: arrival for ray.
+    rollout_deadline: float | None = 600.0
+        Seconds that a worker may take for a rollout before it is replaced; null for any. It is above 0.
+    worker_restarts: int = 10
+        How many workers may be lost and replaced before the run is saved and ends. It is at least 0.
+    ray_address: str | None = None
+        Address of a Ray cluster for `actors: ray`; a cluster of its own if null.
+    seed: int = 0
+        Seed of everything random in the run. It is at least 0.
+    total_timesteps: int = 100000
+        Environment steps of the run; updates, where it learns offline. It is at least 1. Also: total_updates.
+    eval_interval: int | None = None
+        Evaluate whenever this many steps have passed; at the end if null. It is at least 1.
+    eval_episodes: int = 10
+        Episodes of an evaluation, with seeds that never change. It is at least 1.
+    early_stopping: Mapping[str, Any] | Sequence[Mapping[str, Any]] = ()
+        A rule that ends the run early, or a list of them.
+    checkpoint_interval: int = 25000
+        Save whenever this many steps have passed. It is at least 1.
+    keep_checkpoints: int = 3
+        How many checkpoints are kept, besides the best and spare ones. It is at least 2.
+    log_interval: int = 1000
+        Write metrics whenever this many steps have passed. It is at least 1.
+    output_dir: str = "runs"
+        Folder in which the run's folder is made.
+    device: str = "auto"
+        `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
+    engine: Literal["auto", "autograd"] = "auto"
+        `auto` uses the fast path for small MLPs on a CPU.
+    threads: int = 1
+        Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
+    stretch_schedules: bool = False
+        Stretch the schedules of a resumed run over its new number of steps.
+    callbacks: Sequence[str] = ()
+        Your own callbacks, each `module:Name`.
+    loggers: str | Sequence[str] = ()
+        Where metrics go besides metrics.jsonl: `tensorboard`, `wandb` (extras of these names).
+    tags: Sequence[str] = ()
+        Labels of the run.
+    """
+
+    def __init__(
+        self,
+        env: Env | None = None,
+        *,
+        learning_rate: float = 0.001,
+        learning_rate_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        learning_rate_warmup_steps: int | None = None,
+        batch_size: int = 64,
+        normalize_obs: bool | Literal["auto"] = False,
+        obs_clip: float = 10.0,
+        gamma: float = 0.997,
+        gamma_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        gamma_warmup_steps: int | None = None,
+        num_simulations: int = 16,
+        unroll_steps: int = 5,
+        n_step: int = 5,
+        search_value_age: int | None = None,
+        value_coef: float = 1.0,
+        value_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        value_coef_warmup_steps: int | None = None,
+        reward_coef: float = 1.0,
+        reward_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        reward_coef_warmup_steps: int | None = None,
+        policy_coef: float = 1.0,
+        policy_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        policy_coef_warmup_steps: int | None = None,
+        ent_coef: float = 0.0,
+        ent_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        ent_coef_warmup_steps: int | None = None,
+        entropy_coef: float = 0.0,
+        entropy_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        entropy_coef_warmup_steps: int | None = None,
+        max_grad_norm: float = 10.0,
+        max_grad_norm_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        max_grad_norm_warmup_steps: int | None = None,
+        target_update_interval: int = 1,
+        temperature_moves: int | None = None,
+        prioritized: bool = False,
+        per_alpha: float = 0.6,
+        per_alpha_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        per_alpha_warmup_steps: int | None = None,
+        per_beta: float = 0.4,
+        per_beta_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        per_beta_warmup_steps: int | None = None,
+        reanalyze_ratio: float = 0.0,
+        max_num_considered_actions: int = 16,
+        temperature_mode: Literal["filter", "gumbel_scale"] = "filter",
+        c_visit: float = 50.0,
+        c_visit_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        c_visit_warmup_steps: int | None = None,
+        c_scale: float = 0.1,
+        c_scale_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        c_scale_warmup_steps: int | None = None,
+        rescale_values: bool = True,
+        temperature: float = 1.0,
+        temperature_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        temperature_warmup_steps: int | None = None,
+        dirichlet_alpha: float = 0.3,
+        dirichlet_alpha_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        dirichlet_alpha_warmup_steps: int | None = None,
+        dirichlet_fraction: float = 0.25,
+        dirichlet_fraction_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        dirichlet_fraction_warmup_steps: int | None = None,
+        pb_c_init: float = 1.25,
+        pb_c_init_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        pb_c_init_warmup_steps: int | None = None,
+        pb_c_base: float = 19652.0,
+        pb_c_base_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        pb_c_base_warmup_steps: int | None = None,
+        value_normalization: Literal["tree", "node"] = "tree",
+        unvisited: Literal["mean", "lowest"] = "mean",
+        search: Literal["puct", "gumbel"] = "gumbel",
+        latent_coef: float = 1.0,
+        latent_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        latent_coef_warmup_steps: int | None = None,
+        balance_coef: float = 0.01,
+        balance_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        balance_coef_warmup_steps: int | None = None,
+        target_tau: float = 0.05,
+        target_tau_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
+        target_tau_warmup_steps: int | None = None,
+        task_weights: Mapping[str, float] | None = None,
+        stages: int = 1,
+        first_stage_updates: int = 0,
+        stage_updates: int | None = None,
+        solved_episodes: int = 20,
+        time_limit: int | None = None,
+        frame_stack: int = 1,
+        reward_clip: float | None = None,
+        buffer_size: int = 100000,
+        learning_starts: int = 1000,
+        train_every: int = 8,
+        train_freq: int = 8,
+        updates_per_step: float = 0.25,
+        model: str | Callable[..., Any] = "auto",
+        hidden_sizes: Sequence[int] | Mapping[str, Sequence[int]] = (64,),
+        activation: str | type = "silu",
+        image_encoder: Literal["nature", "impala"] = "nature",
+        width: int = 64,
+        layers: int = 2,
+        heads: int = 2,
+        context_length: int = 4,
+        expert_size: int = 128,
+        experts: int = 4,
+        latent_norm: Literal["simnorm", "layer_norm"] = "simnorm",
+        latent_group: int = 8,
+        adapter_rank: int = 8,
+        adapter_alpha: float = 8.0,
+        value_bins: int = 51,
+        value_limit: float = 500.0,
+        reward_bins: int = 21,
+        reward_limit: float = 20.0,
+        env_packages: str | Sequence[str] = (),
+        env_kwargs: Mapping[str, Any] = ...,
+        tasks: Sequence[str] | Mapping[str, Mapping[str, Any]] | None = None,
+        vectorization: Literal["auto", "native", "sync", "async"] = "auto",
+        env_timeout: float | None = 300.0,
+        num_envs: int = 8,
+        actors: Literal["inline", "process", "ray"] = "inline",
+        num_workers: int = 1,
+        order: Literal["auto", "fixed", "arrival"] = "auto",
+        rollout_deadline: float | None = 600.0,
+        worker_restarts: int = 10,
+        ray_address: str | None = None,
+        seed: int = 0,
+        total_timesteps: int = 100000,
+        total_updates: int = 100000,
+        eval_interval: int | None = None,
+        eval_episodes: int = 10,
         early_stopping: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
         checkpoint_interval: int = 25000,
         keep_checkpoints: int = 3,

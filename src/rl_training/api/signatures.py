@@ -25,6 +25,7 @@ _TAKEN: dict[str, Any] = {
     "her": bool | str | Mapping[str, Any] | None,
     "loggers": str | Sequence[str],
     "model": str | Callable[..., Any],
+    "tasks": Sequence[str] | Mapping[str, Mapping[str, Any]] | None,
 }
 # The environment is an argument of its own, the algorithm that of the class; and evidence is for presets.
 _LEFT_OUT = ("algo", "env_id", "expected")
@@ -35,7 +36,10 @@ _WIDTH = 110
 @cache
 def signature_of(algo: str) -> inspect.Signature:
     """The environment, then every setting by keyword, with its schedules and its other names."""
-    first = inspect.Parameter("env", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Env)
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    first = inspect.Parameter("env", kind, annotation=Env)
+    if load_spec(algo).capabilities.multi_task:  # it may have tasks instead
+        first = first.replace(annotation=Env | None, default=None)
     return inspect.Signature([first, *_parameters(algo)], return_annotation=None)
 
 
@@ -115,8 +119,9 @@ def _given(annotation: Any) -> Any:
 
 def _text(annotation: Any) -> str:
     """A type as it is written in code, where the names of `typing` and `collections.abc` are imported."""
-    if annotation == Env:
-        return "Env"
+    for known, words in ((Env, "Env"), (Env | None, "Env | None")):
+        if annotation == known:
+            return words
     if annotation is type(None):
         return "None"
     if get_origin(annotation) in (Union, types.UnionType):

@@ -47,6 +47,9 @@ class Memory(Protocol):
     def ages(self, index: Array) -> Array:
         """How many steps of all environments were stored since the rows with these numbers, about."""
 
+    def __len__(self) -> int:
+        """How many transitions it holds."""
+
 
 class ReplayMemory:
     """A replay buffer and the sampler that decides what is drawn from it.

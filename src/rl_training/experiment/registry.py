@@ -87,6 +87,12 @@ REGISTRY: dict[str, Entry] = {
     "muzero": _planning("muzero", "Tree search in a learned model"),
     "gumbel_muzero": _planning("gumbel_muzero", "MuZero whose search improves the policy with few simulations"),
     "efficientzero": _planning("efficientzero", "MuZero with consistency, value prefixes and fresher targets"),
+    "scalezero": Entry(
+        "rl_training.algorithms.scalezero:SPEC",
+        "multi_task",
+        "One transformer world model that plans in several tasks",
+        Capabilities(observations=_ANY.observations, actions=("discrete",), multi_task=True),
+    ),
     "dreamer": Entry(
         "rl_training.algorithms.dreamer:SPEC",
         "world_model",

@@ -1,9 +1,9 @@
 """Weights that grow by low-rank adapters: each stage freezes what was trained before and adds a small correction.
 
-With the adapters of stages 1 to s, a weight is a_0 W_0 + sum_j a_j (alpha / r) A_j B_j (LoRA, arXiv:2106.09685; stages
-and scales of ScaleZero, arXiv:2509.07945). A_j is `[..., in, r]`, and B_j `[..., r, out]` starts at 0: a new stage
-changes no output, to the bit. Stage s trains A_s, B_s and the scales a_0 to a_{s-1} of what it froze, which stay within
-1 +- 0.2.
+In stage s a weight is a_0 W_0 + sum_{j < s} a_j (alpha / r) A_j B_j + (alpha / r) A_s B_s (LoRA, arXiv:2106.09685;
+stages and scales of ScaleZero, arXiv:2509.07945). A_j is `[..., in, r]`, and B_j `[..., r, out]` starts at 0; scales go
+on from where they were: a new stage changes no output, to the bit. Stage s trains A_s, B_s and its own copy of the
+scales a_0 to a_{s-1}, which stay within 1 +- 0.2. So a weight as it was at the end of any stage is kept for ever.
 """
 
 from __future__ import annotations
@@ -20,47 +20,56 @@ SCALE_RANGE = 0.2  # how far a scale may be from 1
 
 @dataclass(frozen=True)
 class AdapterShape:
-    """The rank r of adapters, and alpha: adapters are multiplied by alpha / r."""
+    """The rank r of adapters, alpha (they are multiplied by alpha / r), and how many stages can follow the first."""
 
     rank: int
     alpha: float
+    stages: int = 0
 
 
 class AdaptedWeight(nn.Module):
-    """A matrix `[..., in, out]` with the adapters of its stages; calling it returns the matrix."""
+    """A matrix `[..., in, out]` with the adapters of its stages; calling it returns the matrix as of a stage."""
 
     def __init__(self, *shape: int, adapter: AdapterShape) -> None:
         super().__init__()
         self.adapter = adapter
-        # As torch's linear layers begin.
-        bound = 1.0 / math.sqrt(shape[-2])
+        *many, inputs, outputs = shape
+        rank, bound = adapter.rank, 1.0 / math.sqrt(inputs)  # as torch's linear layers begin
         self.base = nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
         self.down, self.up, self.raw_scale = nn.ParameterList(), nn.ParameterList(), nn.ParameterList()
+        for stage in range(1, adapter.stages + 1):
+            self.down.append(nn.Parameter(torch.empty(*many, inputs, rank).uniform_(-bound, bound)))
+            self.up.append(nn.Parameter(torch.zeros(*many, rank, outputs)))
+            self.raw_scale.append(nn.Parameter(torch.zeros(stage, *many, 1, 1)))
+        self.train_in(0)
 
-    def begin_stage(self, generator: torch.Generator | None) -> None:
-        """Freeze the matrix and its adapters, and add one; the scales of what is frozen can be trained."""
-        for frozen in (self.base, *self.down, *self.up):
-            frozen.requires_grad_(False)
-        *many, inputs, outputs = self.base.shape
-        rank, bound = self.adapter.rank, 1.0 / math.sqrt(inputs)
-        down = torch.empty(*many, inputs, rank).uniform_(-bound, bound, generator=generator)
-        self.down.append(nn.Parameter(down.to(self.base)))
-        self.up.append(nn.Parameter(self.base.new_zeros(*many, rank, outputs)))
-        self.raw_scale.append(nn.Parameter(self.base.new_zeros(*many, 1, 1)))
+    def begin_stage(self, stage: int) -> None:
+        """Take over the scales of the stage before, and train what `stage` adds."""
+        if stage > 1:
+            with torch.no_grad():
+                self.raw_scale[stage - 1][: stage - 1].copy_(self.raw_scale[stage - 2])
+        self.train_in(stage)
 
-    def scales(self) -> list[Tensor]:
-        """The scales `[..., 1, 1]` of the first matrix and of all adapters but the last, which needs none."""
-        return [1.0 + SCALE_RANGE * raw.tanh() for raw in self.raw_scale]
+    def train_in(self, stage: int) -> None:
+        """Freeze everything but what a stage trains."""
+        self.base.requires_grad_(stage == 0)
+        for parts in (self.down, self.up, self.raw_scale):
+            for number, part in enumerate(parts, start=1):
+                part.requires_grad_(number == stage)
 
-    def forward(self) -> Tensor:
-        if not len(self.down):
+    def scales(self, stage: int) -> Tensor:
+        """The scales `[stage, ..., 1, 1]` of the first matrix and of all adapters but the last, which needs none."""
+        raw: Tensor = self.raw_scale[stage - 1]
+        return 1.0 + SCALE_RANGE * raw.tanh()
+
+    def forward(self, stage: int) -> Tensor:
+        if stage == 0:
             return self.base
-        scales = self.scales()
+        scales, share = self.scales(stage), self.adapter.alpha / self.adapter.rank
         weight = scales[0] * self.base
-        share = self.adapter.alpha / self.adapter.rank
-        for index, (down, up) in enumerate(zip(self.down, self.up, strict=True), start=1):
-            part = share * (down @ up)
-            weight = weight + (scales[index] * part if index < len(scales) else part)
+        for number in range(1, stage + 1):
+            part = share * (self.down[number - 1] @ self.up[number - 1])
+            weight = weight + (scales[number] * part if number < stage else part)
         return weight
 
 

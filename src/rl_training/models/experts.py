@@ -37,18 +37,18 @@ class Experts(nn.Module):
             self.expert_in = AdaptedWeight(experts, width, 2 * hidden, adapter=adapter)
             self.expert_out = AdaptedWeight(experts, hidden, width, adapter=adapter)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Routing | None]:
-        """The outputs `[N, D]` of tokens `[N, D]`, and where they were sent."""
-        shared = swiglu(x, self.shared_in(), self.shared_out())
+    def forward(self, x: Tensor, stage: int = 0) -> tuple[Tensor, Routing | None]:
+        """The outputs `[N, D]` of tokens `[N, D]` in a stage, and where they were sent."""
+        shared = swiglu(x, self.shared_in(stage), self.shared_out(stage))
         if not self.count:
             return shared, None
         probability = (x @ self.router).softmax(dim=-1)
         weight, choice = probability.max(dim=-1)
-        return shared + weight[:, None] * self._dispatch(x, choice), Routing(probability, choice)
+        return shared + weight[:, None] * self._dispatch(x, choice, stage), Routing(probability, choice)
 
-    def _dispatch(self, x: Tensor, choice: Tensor) -> Tensor:
+    def _dispatch(self, x: Tensor, choice: Tensor, stage: int) -> Tensor:
         """The output of each token's own expert: tokens are sorted by expert, so that each is one product."""
-        into, out = self.expert_in(), self.expert_out()
+        into, out = self.expert_in(stage), self.expert_out(stage)
         if self.count == 1:
             return swiglu(x, into[0], out[0])
         order = choice.argsort(stable=True)

@@ -8,7 +8,7 @@ that all tasks share. A single task is a mapping of one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -58,7 +58,7 @@ class Prediction(NamedTuple):
 
 
 class TaskEncoder(nn.Module):
-    """Observations as latents before they are normalised: an MLP, behind convolutions for images."""
+    """Observations as latents `[B, D]` before they are normalised: an MLP, behind convolutions for images."""
 
     def __init__(self, info: SpaceInfo, shape: EncoderShape, width: int) -> None:
         super().__init__()
@@ -102,14 +102,20 @@ class TaskHeads(nn.Module):
 class ScaleZeroNetwork(nn.Module):
     """One model of all tasks, which can grow by stages of adapters.
 
-    The stage, and which tasks are still trained, are part of the state: loading a state builds the adapters that it
-    has. Parameters that a stage froze have no gradient; `trained_parameters` are all others.
+    A task that is not trained any more is read as it was at the end of its last stage: nothing that is learned later
+    changes it. The stage, and that of every task, are part of the state. Parameters that a stage froze have no
+    gradient; `trained_parameters` are all others. `encoder` makes the encoders of tasks, where they are custom ones.
     """
 
     stage_number: Tensor
-    task_trained: Tensor
+    task_stage: Tensor
 
-    def __init__(self, tasks: Mapping[str, SpaceInfo], shape: WorldShape) -> None:
+    def __init__(
+        self,
+        tasks: Mapping[str, SpaceInfo],
+        shape: WorldShape,
+        encoder: Callable[[SpaceInfo], nn.Module] | None = None,
+    ) -> None:
         super().__init__()
         for name, info in tasks.items():
             if info.action_kind != "discrete" or len(info.action_counts) != 1:
@@ -117,12 +123,13 @@ class ScaleZeroNetwork(nn.Module):
         self.tasks, self.shape = dict(tasks), shape
         width = shape.transformer.width
         self.union = max(info.action_size for info in tasks.values())
-        self.encoders = nn.ModuleList([TaskEncoder(info, shape.encoder, width) for info in tasks.values()])
+        make = encoder or (lambda info: TaskEncoder(info, shape.encoder, width))
+        self.encoders = nn.ModuleList([make(info) for info in tasks.values()])
         self.heads = nn.ModuleList([TaskHeads(info.action_size, shape) for info in tasks.values()])
         self.actions = nn.Parameter(torch.randn(self.union, width) * width**-0.5)
         self.transformer = Transformer(shape.transformer)
         self.register_buffer("stage_number", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("task_trained", torch.ones(len(tasks), dtype=torch.bool))
+        self.register_buffer("task_stage", torch.zeros(len(tasks), dtype=torch.int64))
         self._numbers = {name: number for number, name in enumerate(tasks)}
 
     def heads_of(self, task: str) -> TaskHeads:
@@ -145,7 +152,7 @@ class ScaleZeroNetwork(nn.Module):
         """The latents `[B, D]` of a task's observations, normalised."""
         return self.normalized(self.encoders[self._numbers[task]](obs))
 
-    def read(self, latents: Tensor, actions: Tensor, absent: Tensor | None = None) -> Read:
+    def read(self, latents: Tensor, actions: Tensor, absent: Tensor | None = None, *, stage: int) -> Read:
         """Sequences of latents `[B, K + 1, D]` and of the actions `[B, K]` between them: 2 K + 1 tokens.
 
         The first `absent` `[B]` steps of a row are not there.
@@ -153,7 +160,7 @@ class ScaleZeroNetwork(nn.Module):
         tokens = latents.new_empty(len(latents), 2 * latents.shape[1] - 1, latents.shape[2])
         tokens[:, 0::2] = latents
         tokens[:, 1::2] = self.actions[actions]
-        read: Read = self.transformer(tokens, None if absent is None else 2 * absent)
+        read: Read = self.transformer(tokens, None if absent is None else 2 * absent, stage)
         return read
 
     @property
@@ -162,44 +169,52 @@ class ScaleZeroNetwork(nn.Module):
         return int(self.stage_number)
 
     @property
+    def last_stage(self) -> int:
+        """How many can begin."""
+        return self.shape.transformer.adapter.stages
+
+    def stage_of(self, task: str) -> int:
+        """The last stage that trained a task."""
+        return int(self.task_stage[self._numbers[task]])
+
+    @property
     def trained_tasks(self) -> tuple[str, ...]:
         """The tasks whose encoders and heads are trained."""
-        return tuple(name for name, trained in zip(self.tasks, self.task_trained.tolist(), strict=True) if trained)
+        return tuple(name for name in self.tasks if self.stage_of(name) == self.stage)
 
     def trained_parameters(self) -> list[nn.Parameter]:
         """What an optimiser may change."""
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
-    def begin_stage(self, trained: Collection[str], generator: torch.Generator | None = None) -> None:
+    def begin_stage(self, trained: Collection[str]) -> None:
         """Freeze what all tasks share, and all of the tasks that are not `trained` any more; add adapters.
 
         No output changes, to the bit. From now on adapters and scales are trained, and encoders and heads of `trained`
-        tasks. The generator draws the first half of each adapter.
+        tasks.
         """
-        if unknown := set(trained) - set(self.tasks):
-            raise ValueError(f"tasks {sorted(unknown)} are not among {list(self.tasks)}")
-        kept = torch.tensor([name in trained for name in self.tasks])
-        self._freeze(self.task_trained & kept.to(self.task_trained.device))
-        for weight in adapted(self.transformer):
-            weight.begin_stage(generator)
+        if unknown := set(trained) - set(self.trained_tasks):
+            raise ValueError(f"tasks {sorted(unknown)} are not among {list(self.trained_tasks)}, which are trained")
+        if self.stage == self.last_stage:
+            raise ValueError(f"stage {self.stage} is the last one")
         self.stage_number += 1
+        for name in trained:
+            self.task_stage[self._numbers[name]] = self.stage
+        for weight in adapted(self.transformer):
+            weight.begin_stage(self.stage)
+        self._freeze()
 
-    def _freeze(self, trained: Tensor) -> None:
-        self.task_trained.copy_(trained)
-        self.actions.requires_grad_(False)
-        scales = {id(raw) for weight in adapted(self.transformer) for raw in weight.raw_scale}
-        for parameter in self.transformer.parameters():
-            parameter.requires_grad_(id(parameter) in scales)
-        for number, still in enumerate(trained.tolist()):
-            if not still:
-                self.encoders[number].requires_grad_(False)
-                self.heads[number].requires_grad_(False)
+    def _freeze(self) -> None:
+        """Let gradients reach what the present stage trains, and nothing else."""
+        stage, trained = self.stage, self.trained_tasks
+        for part in (self.actions, *self.transformer.parameters()):
+            part.requires_grad_(stage == 0)
+        for weight in adapted(self.transformer):
+            weight.train_in(stage)
+        for number, name in enumerate(self.tasks):
+            for module in (self.encoders[number], self.heads[number]):
+                module.requires_grad_(name in trained)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        stages, trained = int(state_dict["stage_number"]), state_dict["task_trained"]
-        if stages < self.stage:
-            raise ValueError(f"a state of stage {stages} cannot be loaded by a network of stage {self.stage}")
-        names: Sequence[str] = [name for name, still in zip(self.tasks, trained.tolist(), strict=True) if still]
-        while self.stage < stages:
-            self.begin_stage(names)
-        return super().load_state_dict(state_dict, strict, assign)
+        found = super().load_state_dict(state_dict, strict, assign)
+        self._freeze()
+        return found

@@ -129,12 +129,15 @@ def _linear(layer: nn.Linear) -> _Matrix:
 def _matrices(network: ScaleZeroNetwork, task: str) -> list[list[_Matrix]]:
     """All matrices in the order of the plan; those of one line read the same input and lie side by side."""
     lines: list[list[_Matrix]] = []
+    stage = network.stage_of(task)
     for layer in network.transformer.layers:
         assert isinstance(layer, Layer)
         experts = layer.experts
-        weights = [layer.attention.into(), layer.attention.out(), experts.shared_in(), experts.shared_out()]
+        weights = [
+            part(stage) for part in (layer.attention.into, layer.attention.out, experts.shared_in, experts.shared_out)
+        ]
         if experts.count:
-            weights += [experts.router, *experts.expert_in(), *experts.expert_out()]
+            weights += [experts.router, *experts.expert_in(stage), *experts.expert_out(stage)]
         lines += [[(weight, None)] for weight in weights]
     heads = network.heads_of(task)
     lines += [[_linear(heads.dynamics)], [_linear(heads.latent), _linear(heads.reward)]]

@@ -46,7 +46,7 @@ class TorchWorldModel:
     def __init__(
         self, network: ScaleZeroNetwork, task: str, discount: float, simulations: int, *, actions: int | None = None
     ) -> None:
-        self._network, self._task, self._discount = network.eval(), task, discount
+        self._network, self._task, self.discount = network.eval(), task, discount
         self._actions = network.tasks[task].action_size if actions is None else actions
         self._simulations = simulations
         self._device = network.actions.device
@@ -59,7 +59,7 @@ class TorchWorldModel:
         network, shape = self._network, self._network.shape.transformer
         given = (torch.from_numpy(array).to(self._device) for array in (latents, actions, absent))
         with torch.inference_mode():
-            read = network.read(*given)
+            read = network.read(*given, stage=network.stage_of(self._task))
             predicted = network.heads_of(self._task).predict(read.features[:, -1])
             value = expected(predicted.value, network.shape.value_support)
         count, before = len(latents), read.features.shape[1]
@@ -94,7 +94,7 @@ class TorchWorldModel:
             value = expected(predicted.value, network.shape.value_support).cpu().numpy()
         return Leaves(
             reward,
-            np.full(len(reward), self._discount, np.float32),
+            np.full(len(reward), self.discount, np.float32),
             np.full((len(reward), 1), simulation, np.float32),
             with_absent(predicted.policy.cpu().numpy(), self._actions),
             value,
@@ -104,7 +104,8 @@ class TorchWorldModel:
         """The features of one more token of every tree, whose keys and values go to `slot`."""
         index = seen.clamp(min=0)
         keys, values = self._kept[:, :, self._rows[:, None], index]
-        features, own = self._network.transformer.step(token, Past(list(keys), list(values)), seen < 0)
+        stage = self._network.stage_of(self._task)
+        features, own = self._network.transformer.step(token, Past(list(keys), list(values)), seen < 0, stage)
         for kept, known in zip(self._kept, own, strict=True):
             kept[:, :, slot] = torch.cat(known, dim=1).transpose(0, 1)
         return features

@@ -66,20 +66,20 @@ class Attention(nn.Module):
         self.out = AdaptedWeight(shape.width, shape.width, adapter=shape.adapter)
         self.distance = nn.Parameter(torch.zeros(shape.heads, shape.reach))
 
-    def project(self, x: Tensor) -> Tensor:
+    def project(self, x: Tensor, stage: int) -> Tensor:
         """Queries, keys and values `[..., 3 D]` of tokens `[..., D]`."""
-        return x @ self.into()  # type: ignore[no-any-return]
+        return x @ self.into(stage)  # type: ignore[no-any-return]
 
-    def forward(self, product: Tensor, absent: Tensor | None) -> Tensor:
+    def forward(self, product: Tensor, absent: Tensor | None, stage: int) -> Tensor:
         """What the tokens of whole sequences find: `product` `[B, T, 3 D]` as `project` returns it."""
-        return window_attention(product, self.distance, absent) @ self.out()  # type: ignore[no-any-return]
+        return window_attention(product, self.distance, absent) @ self.out(stage)  # type: ignore[no-any-return]
 
-    def look_back(self, query: Tensor, keys: Tensor, values: Tensor, hidden: Tensor) -> Tensor:
+    def look_back(self, query: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, stage: int) -> Tensor:
         """What one query `[B, D]` finds among `[B, S, D]`, its own first and then the newest; `hidden` is `[B, S]`."""
         q, k, v = (x.reshape(len(x), -1, self.heads, self.size).transpose(1, 2) for x in (query, keys, values))
         scores = q @ k.transpose(-1, -2) * self.size**-0.5 + self.distance[:, None, : k.shape[2]]
         found = scores.masked_fill(hidden[:, None, None], float("-inf")).softmax(dim=-1) @ v
-        return found.flatten(1) @ self.out()  # type: ignore[no-any-return]
+        return found.flatten(1) @ self.out(stage)  # type: ignore[no-any-return]
 
 
 class Layer(nn.Module):
@@ -91,14 +91,17 @@ class Layer(nn.Module):
         self.second_norm = nn.LayerNorm(shape.width)
         self.experts = Experts(shape.width, shape.hidden, shape.experts, shape.adapter)
 
-    def feed(self, x: Tensor) -> tuple[Tensor, Routing | None]:
+    def feed(self, x: Tensor, stage: int) -> tuple[Tensor, Routing | None]:
         """Tokens `[..., D]` after the feed-forward part."""
-        out, routing = self.experts(self.second_norm(x).flatten(0, -2))
+        out, routing = self.experts(self.second_norm(x).flatten(0, -2), stage)
         return x + out.view_as(x), routing
 
 
 class Transformer(nn.Module):
-    """Layers on tokens `[B, T, D]`: whole sequences, or one token after the other with what is kept of those before."""
+    """Layers on tokens `[B, T, D]`: whole sequences, or one token after the other with what is kept of those before.
+
+    The weights are those of a stage: of a first one, or with the adapters of as many more.
+    """
 
     def __init__(self, shape: TransformerShape) -> None:
         super().__init__()
@@ -106,20 +109,20 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList([Layer(shape) for _ in range(shape.layers)])
         self.norm = nn.LayerNorm(shape.width)
 
-    def forward(self, tokens: Tensor, absent: Tensor | None = None) -> Read:
+    def forward(self, tokens: Tensor, absent: Tensor | None = None, stage: int = 0) -> Read:
         """Read sequences that begin with an observation; the first `absent` `[B]` tokens of a row are not there."""
         x, keys, values, routing = tokens, [], [], []
         for layer in self.layers:
             assert isinstance(layer, Layer)
-            product = layer.attention.project(layer.first_norm(x))
-            x, sent = layer.feed(x + layer.attention(product, absent))
+            product = layer.attention.project(layer.first_norm(x), stage)
+            x, sent = layer.feed(x + layer.attention(product, absent, stage), stage)
             _, key, value = product.chunk(3, dim=-1)
             keys.append(key)
             values.append(value)
             routing += [] if sent is None else [sent]
         return Read(self.norm(x), Past(keys, values), routing)
 
-    def step(self, token: Tensor, past: Past, hidden: Tensor) -> tuple[Tensor, Past]:
+    def step(self, token: Tensor, past: Past, hidden: Tensor, stage: int = 0) -> tuple[Tensor, Past]:
         """One token `[B, D]` more, after `S` of which the newest comes first; `hidden` `[B, S]`: what is not seen.
 
         Returns its features `[B, D]`, and its own keys and values `[B, 1, D]`.
@@ -128,10 +131,11 @@ class Transformer(nn.Module):
         unseen = torch.cat([hidden.new_zeros(len(hidden), 1), hidden], dim=1)
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
-            query, key, value = layer.attention.project(layer.first_norm(x)).chunk(3, dim=-1)
+            query, key, value = layer.attention.project(layer.first_norm(x), stage).chunk(3, dim=-1)
             all_keys = torch.cat([key[:, None], past.keys[index]], dim=1)
             all_values = torch.cat([value[:, None], past.values[index]], dim=1)
-            x, _ = layer.feed(x + layer.attention.look_back(query, all_keys, all_values, unseen))
+            found = layer.attention.look_back(query, all_keys, all_values, unseen, stage)
+            x, _ = layer.feed(x + found, stage)
             keys.append(key[:, None])
             values.append(value[:, None])
         return self.norm(x), Past(keys, values)

@@ -59,6 +59,8 @@ _TINY = {
     "num_simulations": 4,
     "unroll_steps": 2,
     "sampled_actions": 5,
+    "width": 32,
+    "expert_size": 8,
     "size": "xxs",
     "batch_length": 3,
     "imagination_horizon": 3,
@@ -85,7 +87,9 @@ def tiny_config(algo: str, env: Mapping[str, Any] | None = None, *, tasks: int =
     }
     if tasks:
         env_id = base.pop("env_id")
-        base["tasks"] = {f"task{number}": {"env_id": env_id, "num_envs": 2 + number} for number in range(tasks)}
+        named = {f"task{number}": {"env_id": env_id, "num_envs": 2 + number} for number in range(tasks)}
+        named["task0"]["target_return"] = -1_000.0  # any episode reaches it
+        base["tasks"] = named
     return load_config(base | {name: value for name, value in _TINY.items() if name in known}, **values)
 
 
@@ -295,14 +299,14 @@ def check_settings_are_live(algo: str, **settings: Any) -> None:
     spec = load_spec(algo)
     dead = []
     unchanged: dict[str, Checkpoint] = {}  # most settings are compared with the same run
-    known = settings_of(spec)
+    known = settings_of(spec).keys() | ({"tasks"} if spec.capabilities.multi_task else set())
     for part in (spec.config, spec.loop, spec.model):
         for name in part.model_fields:
             conditions = dict(setting_extra(part, name)["live_when"])
             env = {key: conditions.pop(key) for key in ("actions", "observations") if key in conditions}
             if any(kind not in getattr(spec.capabilities, key) for key, kind in env.items()):
                 continue  # shared with algorithms that support more
-            unknown = conditions.keys() - known.keys() - _all_settings()
+            unknown = conditions.keys() - known - _all_settings()
             assert not unknown, f"{algo}: live_when of {name!r} names what is no setting: {', '.join(sorted(unknown))}"
             # A setting that another algorithm shares may depend on one that this algorithm does not have.
             given = settings | {key: value for key, value in conditions.items() if key in known}

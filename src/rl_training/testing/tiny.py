@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +18,9 @@ from rl_training.models.world_model import DreamerNetwork
 from rl_training.ops.two_hot import Support
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.types import Array, SpaceInfo
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.scalezero import ScaleZeroModelConfig
 
 
 class TinyEnv(gym.Env[Any, Any]):
@@ -223,6 +226,18 @@ class LinearMuZero(MuZeroNetwork):
     def predict(self, latent: Tensor) -> tuple[Tensor, Tensor]:
         out = self.heads(latent)
         return out[:, : self.policy_size], out[:, self.policy_size :]
+
+
+class LinearEncoder(nn.Module):
+    """The smallest custom encoder for ScaleZero: one layer."""
+
+    def __init__(self, info: SpaceInfo, config: ScaleZeroModelConfig) -> None:
+        super().__init__()
+        self.latent = nn.Linear(math.prod(info.input_shape), config.width)
+
+    def forward(self, obs: Any) -> Tensor:
+        latent: Tensor = self.latent(obs.flatten(1))
+        return latent
 
 
 class SmallDreamer(DreamerNetwork):

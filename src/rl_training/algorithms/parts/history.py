@@ -1,7 +1,8 @@
 """The last steps of every episode as a carry: what a policy with a window of context reads again before it acts.
 
 Observations and actions are kept, not what a network made of them: so nothing in a carry is older than the weights that
-read it. Steps are in order, the newest last; the first ones of a row are zeros until its episode is long enough.
+read it. Steps are in order, the newest last; the first ones of a row are zeros until its episode is long enough. The
+count is that of all steps of the episode.
 """
 
 from __future__ import annotations
@@ -32,11 +33,10 @@ def forget(history: History, mask: Array) -> History:
 
 def remember(history: History, obs: Array, action: Array) -> History:
     """Add a step of every episode; the oldest one goes."""
-    steps = history["action"].shape[1]
     return {
         "obs": np.concatenate([history["obs"], obs[:, None].astype(history["obs"].dtype, copy=False)], axis=1)[:, 1:],
         "action": np.concatenate([history["action"], action[:, None]], axis=1)[:, 1:],
-        "count": np.minimum(history["count"] + 1, steps),
+        "count": history["count"] + 1,
     }
 
 
@@ -48,5 +48,5 @@ def with_present(history: History, obs: Array) -> Array:
 
 def absent_steps(history: History) -> Array:
     """How many of the first steps of each row are not there, `[B]`."""
-    missing: Array = history["action"].shape[1] - history["count"]
+    missing: Array = np.maximum(history["action"].shape[1] - history["count"], 0)
     return missing

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.parts.unroll_batch import UnrollBatch, known, returns_to, targets_from
+from rl_training.algorithms.parts.world_policy import Moments
 from rl_training.data.batches import Windows
 from rl_training.models.encoders import Observations
 from rl_training.models.experts import Routing, expert_loads
@@ -94,7 +95,10 @@ class Said(NamedTuple):
 
 
 def say(network: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Mapping[str, Tensor]) -> Said:
-    """Read the windows of all tasks at once: observations of `[(K + 1) B]` rows, time first, and actions `[K, B]`."""
+    """Read the windows of tasks that are trained, all at once.
+
+    Observations are `[(K + 1) B]` rows, time first, and actions `[K, B]`.
+    """
     read = _read(network, _latents(network, obs, actions), actions)
     length, heads, tokens = read.features.shape[1], {}, {}
     for task, (start, end) in _spans(actions).items():
@@ -146,6 +150,7 @@ def _read(network: ScaleZeroNetwork, latents: Mapping[str, Tensor], actions: Map
     return network.read(
         torch.cat([latents[task].transpose(0, 1) for task in actions]),
         torch.cat([action.T for action in actions.values()]),
+        stage=network.stage,
     )
 
 
@@ -155,11 +160,20 @@ def value_targets(windows: Windows, values: Array, n_step: int, steps: int, disc
     return returns_to(windows, rows, values[rows + 1, np.arange(len(windows))], discount)
 
 
-def load_metrics(said: Said) -> dict[str, float]:
-    """The share of each task's tokens that went to each expert, the mean over layers, as `task/expert_0` and so on."""
-    found: dict[str, float] = {}
-    for task, span in said.tokens.items():
-        if said.routing:
-            loads = torch.stack([expert_loads(sent, span) for sent in said.routing]).mean(dim=0).tolist()
-            found |= {f"{task}/expert_{number}": load for number, load in enumerate(loads)}
-    return found
+def moments_in(windows: Windows, mask: Array, context: int) -> Moments:
+    """The states of windows that a mask `[T, B]` chooses, each with the steps before it in its window."""
+    row, window = np.nonzero(mask)
+    rows, windows_of = np.maximum(row[:, None] + np.arange(1 - context, 1), 0), window[:, None]
+    return Moments(
+        windows.obs[rows, windows_of],
+        windows.action[rows[:, :-1], windows_of],
+        np.maximum(context - 1 - row, 0),
+    )
+
+
+def loads_of(said: Said, task: str) -> dict[str, float]:
+    """The share of a task's tokens that went to each expert, the mean over layers, as `expert_0` and so on."""
+    if not said.routing:
+        return {}
+    loads = torch.stack([expert_loads(sent, said.tokens[task]) for sent in said.routing]).mean(dim=0).tolist()
+    return {f"expert_{number}": load for number, load in enumerate(loads)}

@@ -15,6 +15,7 @@ from rl_training.experiment.config import Config
 from rl_training.runtime.actors.sources import Experience, Source
 from rl_training.runtime.actors.task_sources import named, run_metrics, sources_of
 from rl_training.runtime.envs.make import EnvMaker
+from rl_training.runtime.loops.base import known_time_limit
 from rl_training.runtime.loops.off_policy import ReplayLoop, remembered
 from rl_training.types import Metrics, Step
 
@@ -71,6 +72,8 @@ def part_name(task: str, name: str) -> str:
 def make(algorithm: MultiTaskAlgorithm, source: Experience, config: Config, maker: EnvMaker) -> MultiTaskLoop:
     """The loop of a config."""
     assert isinstance(config.loop, OffPolicyLoopConfig)
+    for task in algorithm.tasks:
+        algorithm.episodes_end(task, known_time_limit(config.for_task(task)))
     memories = {task: _make_memory(algorithm, task, its, config) for task, its in sources_of(source).items()}
     return MultiTaskLoop(algorithm, source, memories, config.loop)
 
