@@ -25,8 +25,8 @@ LEFT = 500.0  # the last step at which the first task is trained
 
 def row_of(step: float, prefix: str, *, trained: bool) -> dict[str, float]:
     """What one task reports; the shares of experts turn with time."""
-    shares = np.roll(SHARES, int(step) // 100) if trained else []
-    loads = {f"{prefix}expert_{number}": float(share) for number, share in enumerate(shares)}
+    shares = np.roll(SHARES, int(step) // 100).tolist()
+    loads = {f"{prefix}expert_{number}": share for number, share in enumerate(shares) if trained}
     returns = {f"{prefix}{name}": step / 10.0 for name in ("eval_return_mean", "episode_return_mean")}
     return returns | loads
 

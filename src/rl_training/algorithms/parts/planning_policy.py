@@ -14,6 +14,7 @@ from torch import nn
 from rl_training.algorithms.base import PolicyContext
 from rl_training.algorithms.off_policy import TrainedPolicy
 from rl_training.algorithms.parts.model_inference import Candidates, inference_of, planning_network
+from rl_training.algorithms.parts.searching import Searched
 from rl_training.algorithms.planning import PlanningConfig
 from rl_training.models.muzero import MuZeroNetwork
 from rl_training.ops.distributions import FORBIDDEN
@@ -271,6 +272,12 @@ class PlanningPolicy(TrainedPolicy):
             "simulations_per_second": count / (time.perf_counter() - started),
         }
         return Act(action, carry + 1, self.recorded(plan), metrics)
+
+    def search_from(self, obs: Array, carry: Carry) -> Searched:
+        greedy = self._temperature(carry, explore=False)
+        plan = self.planner.search(self.observer.scaled(obs), None, greedy)
+        index, _ = self.play.choose(plan, greedy, np.random.default_rng(0))
+        return Searched(plan.result, self.planner.searcher.tree(), int(index[0]))
 
     def _temperature(self, moves: Array, *, explore: bool) -> Array:
         """The temperature `[B]` of every row: 0 for greedy actions, and late in an episode if that is set."""
