@@ -139,11 +139,8 @@ def _usual_metrics(tasks: Sequence[str], known: Sequence[str]) -> list[str]:
     """The returns of runs in one environment, or those of every task: evaluated, or else in training. Shares follow."""
     if not tasks:
         return [name for name in (*DEFAULT_METRICS, SHARES) if name in known]
-    found = []
-    for task in tasks:
-        found += [name for name in (f"{task}/{metric}" for metric in DEFAULT_METRICS) if name in known][:1]
-        found += [name for name in (f"{task}/{SHARES}",) if name in known]
-    return found
+    panels = ([f"{task}/{metric}" for metric in metrics] for task in tasks for metrics in (DEFAULT_METRICS, (SHARES,)))
+    return [name for names in panels for name in [name for name in names if name in known][:1]]
 
 
 def _titles(metric: str, groups: Sequence[Group]) -> tuple[str, str]:
