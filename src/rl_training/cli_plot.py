@@ -15,6 +15,7 @@ _PICTURES_WITH = {
     "step": ("search", "imagination"),
     "which": ("search", "imagination"),
     "trust": ("search", "imagination"),
+    "task": ("search",),
     "simulations": ("search",),
     "horizon": ("imagination",),
 }
@@ -30,6 +31,7 @@ _PICTURES_WITH = {
 @click.option("--imagination", is_flag=True, help="Draw what a world model imagines instead, beside what happened.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of the episode; in a game, even moves first.  [default: 0]")
 @click.option("--step", type=click.IntRange(0), help="Steps before the search (default 0) or the dream (default 5).")
+@click.option("--task", help="The task of the search, in a run with several.")
 @click.option("--simulations", type=click.IntRange(1), help="Simulations of the search.  [default: those of the run]")
 @click.option("--horizon", type=click.IntRange(1), help="Steps that are imagined.  [default: those of the run]")
 @click.option("--checkpoint", "which", help="latest, best or step_N.  [default: latest]")

@@ -18,6 +18,7 @@ from rl_training.runtime.saved_policy import load_policy
 from rl_training.runtime.search_plot import TreePicture, draw_search, places, plot_search, shown_nodes
 from rl_training.runtime.search_view import SearchView, view_search
 from run_helpers import Command, tiny
+from task_worlds import tasks
 
 matplotlib = pytest.importorskip("matplotlib")
 
@@ -224,6 +225,55 @@ def test_the_chosen_action_is_marked_and_sizes_follow_visits(runs: Path) -> None
     np.testing.assert_allclose(states.get_array(), view.values[picture.nodes])
 
 
+# Several tasks
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that searches in two tasks, and one whose policy shows no search."""
+    folder = tmp_path_factory.mktemp("planned")
+    settings = {key: value for key, value in tasks().items() if key not in ("algo", "updates_per_step")}
+    for name in ("SPEC", "SILENT"):
+        algo = f"searching_tasks:{name}"
+        train(settings | {"algo": algo, "total_timesteps": 20, "num_simulations": 9}, run_dir=folder / name)
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore:.*shows no time limit")
+def test_a_search_is_that_of_the_task_that_is_asked_for(planned: Path) -> None:
+    """The policy wants action n in step n, so what it carries reaches the search."""
+    for task, count, step in (("two", 2, 0), ("two", 2, 1), ("three", 3, 2)):
+        view = view_search(planned / "SPEC", task=task, step=step, seed=3)
+        assert (view.place, view.env_id) == (f"step {step} of the episode with seed 3 in {task}", "task_worlds:Match")
+        assert [action.label for action in view.actions] == [str(number) for number in range(count)], "not all of both"
+        assert view.chosen.index == step
+        assert isinstance(view.state, str)
+        assert len(view.state.split()) == count
+    assert view_search(planned / "SPEC", task="three", simulations=30).tree.visits[0] == 31
+
+
+@pytest.mark.filterwarnings("ignore:.*shows no time limit")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["SPEC"], "task=None: must be one of the tasks of the run (two, three)"),
+        (
+            ["SPEC", "--task", "tow"],
+            "task='tow': must be one of the tasks of the run (two, three); did you mean 'two'?",
+        ),
+        (["SILENT", "--task", "two"], "the policy of searching_tasks:SILENT shows no search; it needs a method"),
+    ],
+)
+def test_mistakes_with_tasks_are_one_line(
+    arguments: list[str], words: str, planned: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(planned)
+    said = command("plot", *arguments, "--search")
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert words in said.err
+    assert not list(planned.rglob("search.png"))
+
+
 # The command
 
 
@@ -253,11 +303,13 @@ def test_an_agent_that_was_saved_alone_is_drawn_here(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["ppo", "--search"], "'ppo': ppo does not search; runs of muzero, gumbel_muzero, efficientzero do"),
+        (["ppo", "--search"], "'ppo': ppo does not search; runs of muzero, gumbel_muzero, efficientzero"),
         (["cartpole", "--search", "--step", 100_000], "step=100000: the episode with seed 0 is over after"),
         (["cartpole", "--search", "--output", "x.bmp"], "must end with one of .png, .svg, .pdf"),
         (["cartpole", "ppo", "--search"], "--search: draws one run and takes no --metric; got 2 runs, 0 metrics"),
         (["cartpole", "--search", "--metric", "loss"], "--search: draws one run and takes no --metric; got 1 runs"),
+        (["cartpole", "--task", "two"], "--task: is for --search alone"),
+        (["cartpole", "--search", "--task", "two"], "task='two': must be one of the tasks of the run (none: it is"),
         (["cartpole", "--step", 3], "--step: is for --search and --imagination alone"),
         (["cartpole", "--checkpoint", "best"], "--checkpoint: is for --search and --imagination alone"),
         (["nowhere", "--search"], "'nowhere': there is no such run or checkpoint"),

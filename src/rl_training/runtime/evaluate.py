@@ -28,7 +28,7 @@ from rl_training.runtime.evaluations import Evaluation, Match
 from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition, find_opponent
 from rl_training.runtime.rng import seeded
-from rl_training.types import Array, SpaceInfo, UserError
+from rl_training.types import Array, Carry, SpaceInfo, UserError
 
 _LOG = logging.getLogger("rl_training")
 
@@ -51,21 +51,26 @@ def game_seeds(episodes: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment of an episode: what the policy sees (one row), and the game that is played, if it is one for two."""
+    """A moment of an episode: what the policy sees (one row) and carries, and the game, if it is one for two."""
 
     obs: Array
+    carry: Carry
     game: Game | None
 
 
 @dataclass(frozen=True)
 class Walk:
-    """The first steps of an episode: what the policy saw `[N + 1, ...]`, did `[N, ...]` and got `[N]`."""
+    """The first steps of an episode: what the policy saw `[N + 1, ...]`, did `[N, ...]` and got `[N]`.
+
+    `carry` is what it has after them.
+    """
 
     obs: Array
     action: Array
     reward: Array
     terminated: bool
     truncated: bool
+    carry: Carry
 
 
 class Evaluator:
@@ -156,7 +161,7 @@ class Evaluator:
         if walk.terminated or walk.truncated:
             raise UserError(f"step={steps}: the episode with seed {seed} is over after {len(walk.reward)} steps")
         board = getattr(getattr(self._envs, "envs", (None,))[0], "unwrapped", None)
-        return Moment(walk.obs[-1:], board.game if isinstance(board, BoardEnv) else None)
+        return Moment(walk.obs[-1:], walk.carry, board.game if isinstance(board, BoardEnv) else None)
 
     def walk(self, policy: Policy, seed: int, steps: int) -> Walk:
         """Play the episode with this seed for some steps, or to its end, as an evaluation does."""
@@ -176,7 +181,8 @@ class Evaluator:
                 obs.append(self._row(raw))
                 actions.append(act.action[0])
                 rewards.append(reward[0])
-            return Walk(np.concatenate(obs), np.array(actions), np.array(rewards), bool(terminated), bool(truncated))
+            ends = bool(terminated), bool(truncated)
+            return Walk(np.concatenate(obs), np.array(actions), np.array(rewards), *ends, carry)
 
     def _environments(self, width: int) -> VectorEnv[Any, Any, Any]:
         if self._envs is None or self._width != width:

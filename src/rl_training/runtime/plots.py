@@ -17,6 +17,7 @@ from rl_training.experiment.tasks import names_in
 from rl_training.ops.statistics import bootstrap_interval, mean
 from rl_training.runtime.extras import import_extra
 from rl_training.runtime.logged_runs import Group, LoggedRun, find_runs, group_runs, read_run, read_runs
+from rl_training.runtime.run_details import SHARES, mark_stages, mark_target, shares_of, stage_starts, wholes
 from rl_training.types import Array, UserError
 
 __all__ = [
@@ -38,6 +39,7 @@ FORMATS = (".png", ".svg", ".pdf")
 _GRID = 200
 _RESAMPLES = 2_000
 _MOST_MARKERS = 30
+_ABOVE_STAGES = 14.0  # points between a panel and its title where the labels of stages are between them
 # Okabe and Ito's colours, which are safe for colour-blind readers; then the same colours with dashes.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888")
 _DASHES = ("-", "--", ":", "-.")
@@ -48,6 +50,7 @@ DARK = dict.fromkeys(("figure.facecolor", "axes.facecolor"), "#0d1117") | dict.f
 _TITLES = {
     "eval_return_mean": ("Evaluation", "return per episode (reward)"),
     "episode_return_mean": ("Training: mean of the last 100 episodes", "return per episode (reward)"),
+    SHARES: ("Share of tokens by expert", "share of tokens"),
 }
 
 
@@ -116,6 +119,8 @@ def write_bytes(content: bytes, file: Path) -> None:
 
 def _known_metrics(asked: Sequence[str], runs: Sequence[LoggedRun]) -> list[str]:
     known = sorted(set[str]().union(*(run.metrics for run in runs)))
+    if len(runs) == 1:  # an expert of one run has nothing to do with that of the same number in another
+        known += wholes(known)
     for name in asked:
         if name not in known:
             raise UserError(f"--metric={name!r}: no such metric{suggest(name, known)} (known: {', '.join(known)})")
@@ -131,11 +136,11 @@ def _known_metrics(asked: Sequence[str], runs: Sequence[LoggedRun]) -> list[str]
 
 
 def _usual_metrics(tasks: Sequence[str], known: Sequence[str]) -> list[str]:
-    """The returns of runs in one environment, or those of every task: evaluated, or else in training."""
+    """The returns of runs in one environment, or those of every task: evaluated, or else in training. Shares follow."""
     if not tasks:
-        return [name for name in DEFAULT_METRICS if name in known]
-    by_task = ([f"{task}/{metric}" for metric in DEFAULT_METRICS] for task in tasks)
-    return [name for names in by_task for name in [name for name in names if name in known][:1]]
+        return [name for name in (*DEFAULT_METRICS, SHARES) if name in known]
+    panels = ([f"{task}/{metric}" for metric in metrics] for task in tasks for metrics in (DEFAULT_METRICS, (SHARES,)))
+    return [name for names in panels for name in [name for name in names if name in known][:1]]
 
 
 def _titles(metric: str, groups: Sequence[Group]) -> tuple[str, str]:
@@ -185,7 +190,8 @@ def draw(groups: Sequence[Group], metrics: Sequence[str]) -> Any:
         for environment in environments
         for metric in metrics
     ]
-    columns = len(metrics) if several and len(metrics) > 1 else columns_for(len(cells))
+    alone = groups[0].runs[0] if len(groups) == len(groups[0].runs) == 1 else None
+    columns = len(metrics) if several and len(metrics) > 1 else _columns(metrics) or columns_for(len(cells))
     rows = math.ceil(len(cells) / columns)
     same_scale = not several and len(metrics) > 1 and all(name in DEFAULT_METRICS for name in metrics)
     width, height = (4.4, 3.1) if several else (5.0, 3.6)
@@ -193,11 +199,15 @@ def draw(groups: Sequence[Group], metrics: Sequence[str]) -> Any:
     panels = figure.subplots(rows, columns, sharex=not several, sharey=same_scale, squeeze=False).flatten()
     looks = {label: index for index, label in enumerate(dict.fromkeys(group.label for group in groups))}
     for place, (panel, cell) in enumerate(zip(panels, cells, strict=False)):
-        panel.set_title(_title(cell, metrics), fontsize=10)
+        panel.set_title(
+            _title(cell, metrics), fontsize=10, pad=_ABOVE_STAGES if alone and stage_starts(alone) else None
+        )
         panel.set_ylabel("" if several and place % columns else _titles(cell.metric, groups)[1])
         panel.set_xlabel(_clock(cell.groups))
         for group in cell.groups:
             _draw_group(panel, group, cell.metric, _legend_label(group, groups), looks[group.label])
+        if alone is not None:
+            _draw_details(panel, alone, cell.metric)
         _tidy(panel)
     for panel in panels[len(cells) :]:
         panel.remove()
@@ -216,6 +226,14 @@ def columns_for(count: int) -> int:
     return count if count <= 3 else 2 if count == 4 else 3
 
 
+def _columns(metrics: Sequence[str]) -> int | None:
+    """As many columns as keep the returns and the shares of a task side by side, if every task has both."""
+    pairs, rest = divmod(len(metrics), 2)
+    if rest or [name.endswith(SHARES) for name in metrics] != [False, True] * pairs:
+        return None
+    return 2 if pairs <= 3 else 4
+
+
 def _title(cell: _Cell, metrics: Sequence[str]) -> str:
     words = _titles(cell.metric, cell.groups)[0]
     if cell.environment is None:
@@ -229,10 +247,12 @@ def _draw_legend(figure: Any, panels: Sequence[Any], groups: Sequence[Group]) ->
     found = {
         label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
-    handles = [found[label] for label in dict.fromkeys(_legend_label(group, groups) for group in groups)]
+    labels = dict.fromkeys(_legend_label(group, groups) for group in groups)
+    details = [handle for label, handle in found.items() if label not in labels]
+    handles = details or [found[label] for label in labels]  # a run that has details is alone, and in the heading
     if any(len(group.runs) > 1 for group in groups):
         handles = [*handles, Patch(color="0.5", alpha=0.3, label="95% bootstrap confidence interval of the mean")]
-    if len(handles) > 1:
+    if len(handles) > 1 or details:
         inches = 0.7 + 0.065 * max(len(handle.get_label()) for handle in handles)
         columns = max(1, min(len(handles), int(figure.get_figwidth() / inches)))
         figure.set_figheight(figure.get_figheight() + 0.18 * math.ceil(len(handles) / columns))
@@ -273,6 +293,31 @@ def _draw_group(panel: Any, group: Group, metric: str, label: str, index: int) -
             panel.vlines(steps, low, high, color=colour, linewidth=1.8, alpha=0.5)
         else:
             panel.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+
+
+def _draw_details(panel: Any, run: LoggedRun, metric: str) -> None:
+    """What only the picture of one run shows."""
+    task, _, name = metric.rpartition("/")
+    if name == SHARES:
+        _draw_shares(panel, run, metric)
+    if name in DEFAULT_METRICS:
+        mark_target(panel, run, task)
+    mark_stages(panel, run)
+
+
+def _draw_shares(panel: Any, run: LoggedRun, metric: str) -> None:
+    """Shares as areas on top of each other; their edges show a single step too."""
+    shares = shares_of(metric, run.metrics)
+    together = common_curves([run.curve(name) for name in shares])
+    if together is None:
+        return
+    steps, values = together
+    tops = np.cumsum(values, axis=-1)
+    for index, label in enumerate(shares.values()):
+        again, colour = divmod(index, len(COLOURS))
+        style = dict.fromkeys(("facecolor", "edgecolor"), COLOURS[colour]) | {"alpha": 0.8 * 0.45**again}
+        panel.fill_between(steps, tops[:, index] - values[:, index], tops[:, index], **style, label=label)
+    panel.set_ylim(0.0, 1.0)
 
 
 def _tidy(panel: Any) -> None:

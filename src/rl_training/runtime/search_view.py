@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_training.algorithms.parts.planning_policy import PlanningPolicy
+from rl_training.algorithms.parts.searching import Searching
+from rl_training.algorithms.planning import PlanningConfig
 from rl_training.experiment.config import saved_config
-from rl_training.experiment.registry import REGISTRY
+from rl_training.experiment.registry import REGISTRY, load_spec
 from rl_training.experiment.trust import EPISODES
 from rl_training.ops.images import ImageLayout
+from rl_training.ops.kernels.tree import LOWEST
+from rl_training.ops.observations import Unpacker
 from rl_training.ops.search_tree import SearchTree
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.checkpoint import read_meta
@@ -74,37 +77,41 @@ def view_search(
     which: str = "latest",
     seed: int = 0,
     step: int = 0,
+    task: str | None = None,
     simulations: int | None = None,
     device: str = "auto",
     trust: bool = False,
 ) -> SearchView:
-    """Search as an evaluation does, after `step` greedy steps of the episode with this seed."""
+    """Search as an evaluation does, after `step` greedy steps of the episode with this seed.
+
+    Of a run with several tasks, `task` says in which.
+    """
     found = find_checkpoint(path, which)
     config = saved_config(found, read_meta(found), trust=trust, uses=EPISODES, options={})
-    if config.spec.family != "planning":
-        planning = ", ".join(name for name, entry in REGISTRY.items() if entry.family == "planning")
+    if not isinstance(config.algorithm, PlanningConfig):
+        planning = ", ".join(name for name in REGISTRY if issubclass(load_spec(name).config, PlanningConfig))
         raise UserError(f"{str(path)!r}: {config.run.algo} does not search; runs of {planning} do")
     changes: dict[str, Any] = {} if simulations is None else {"num_simulations": simulations}
-    saved = load_policy(found, trust=trust, device=device, **changes)
+    saved = load_policy(found, trust=trust, task=task, device=device, **changes)
+    policy = saved.policy
+    if not isinstance(policy, Searching):
+        raise UserError(
+            f"{str(path)!r}: the policy of {config.run.algo} shows no search; it needs a method search_from"
+        )
     settings = drawable(saved.config) if saved.info.two_player else saved.config.run
     made = in_its_own(settings, saved.config.loop, saved.info, trust=trust)
     with Threads(settings.threads), closing(made) as evaluator:
-        moment = evaluator.moment(saved.policy, seed, step)
+        moment = evaluator.moment(policy, seed, step)
+        where = f" in {policy.task}" if policy.task else ""
         mover = "" if moment.game is None else f", {MARKS[moment.game.turn]} to move"
-        return _view(saved, moment, f"step {step} of the episode with seed {seed}{mover}")
+        return _view(saved, policy, moment, f"step {step} of the episode with seed {seed}{where}{mover}")
 
 
-def _view(saved: SavedPolicy, moment: Moment, place: str) -> SearchView:
-    policy, run = saved.policy, saved.config.run
-    assert isinstance(policy, PlanningPolicy)
-    greedy = np.zeros(1, np.float32)
-    plan = policy.planner.search(policy.observer.scaled(moment.obs), None, greedy)
-    chosen = int(policy.play.choose(plan, greedy, np.random.default_rng(0))[0][0])
-    result, tree = plan.result, policy.planner.searcher.tree()
-    choices = np.arange(result.visits.shape[1]) if result.actions is None else result.actions[0]
-    names = _labels(choices, saved.info, moment.game)
-    mask = policy.observer.mask(moment.obs)
-    allowed = range(len(names)) if mask is None else np.flatnonzero(mask[0])
+def _view(saved: SavedPolicy, policy: Searching, moment: Moment, place: str) -> SearchView:
+    run = saved.config.run
+    result, tree, chosen = policy.search_from(moment.obs, moment.carry)
+    allowed = np.flatnonzero(result.logits[0] > LOWEST)
+    names = _labels(allowed if result.actions is None else result.actions[0, allowed], saved.info, moment.game)
     edges = tree.actions if result.actions is None else tree.vectors
     return SearchView(
         checkpoint=saved.path,
@@ -118,16 +125,16 @@ def _view(saved: SavedPolicy, moment: Moment, place: str) -> SearchView:
         actions=tuple(
             RootAction(
                 int(a),
-                names[a],
+                name,
                 float(tree.child_priors[0, a]),
                 int(result.visits[0, a]),
                 float(result.q[0, a]),
                 float(result.policy[0, a]),
                 bool(a == chosen),
             )
-            for a in allowed
+            for a, name in zip(allowed, names, strict=True)
         ),
-        state=_state(policy, moment),
+        state=_state(saved.info, moment),
     )
 
 
@@ -151,13 +158,13 @@ def _sides(tree: SearchTree) -> Array:
     return sides
 
 
-def _state(policy: PlanningPolicy, moment: Moment) -> str | Array:
+def _state(info: SpaceInfo, moment: Moment) -> str | Array:
     """The board, the image (the last of stacked ones) or the numbers that the policy sees."""
     if moment.game is not None:
         return draw(moment.game)
-    inputs = policy.observer.arrays(moment.obs)
+    inputs = Unpacker(info).inputs(moment.obs)
     parts = inputs if isinstance(inputs, dict) else {"": inputs}
-    for part in policy.info.arrays:
+    for part in info.arrays:
         if part.kind == "image":
             return picture_of(parts[part.name].astype(np.uint8))
     return "\n".join(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -15,7 +14,7 @@ from rl_training.algorithms.parts.searching import Plan, Play, SearchingPolicy, 
 from rl_training.algorithms.planning import SampledActionsConfig
 from rl_training.models.muzero import MuZeroNetwork
 from rl_training.ops.search import PackedModel
-from rl_training.types import Act, Array, ArrayKind, Carry, Records, SpaceInfo
+from rl_training.types import Array, ArrayKind, Carry, Records, SpaceInfo
 
 _FIXED_NOISE = 20_260_312  # the seed of the noise that a greedy policy samples its candidates with
 
@@ -85,7 +84,7 @@ class PlanningPolicy(SearchingPolicy, TrainedPolicy):
         network, engine = planning_network(context, wrap)
         super().__init__(context, play, network=network, engine=engine)
         self.spread = self._spread()
-        self.planner = self.planner_of(network)
+        self._planner = self.planner_of(network)
 
     def _spread(self) -> Array | None:
         if not self.info.continuous:
@@ -117,11 +116,16 @@ class PlanningPolicy(SearchingPolicy, TrainedPolicy):
     def begin_episodes(self, carry: Carry, mask: Array) -> Carry:
         return np.where(mask, 0, carry)
 
-    def act(self, obs: Array, carry: Carry, *, explore: bool, rng: np.random.Generator) -> Act:
-        started = time.perf_counter()
-        temperature = self.temperature_at(carry, explore=explore)
-        plan = self.planner.search(self.observer.scaled(obs), rng if explore else None, temperature)
-        index, spread = self.play.choose(plan, temperature, rng)
-        result = plan.result
-        action = index if result.actions is None else result.actions[np.arange(len(index)), index]
-        return Act(action, carry + 1, self.recorded(plan), self.measured(plan, spread, started))
+    @property
+    def planner(self) -> Planner:
+        return self._planner
+
+    def plan_from(self, obs: Array, carry: Carry, rng: np.random.Generator | None, temperature: Array) -> Plan:
+        return self._planner.search(self.observer.scaled(obs), rng, temperature)
+
+    def moves_of(self, carry: Carry) -> Array:
+        moves: Array = carry
+        return moves
+
+    def carry_after(self, carry: Carry, obs: Array, action: Array) -> Carry:
+        return carry + 1

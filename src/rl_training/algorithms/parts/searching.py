@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -27,7 +27,8 @@ from rl_training.ops.search import (
     visit_action,
     visit_probabilities,
 )
-from rl_training.types import Array, ArrayKind, Metrics, Records, SpaceInfo
+from rl_training.ops.search_tree import SearchTree
+from rl_training.types import Act, Array, ArrayKind, Carry, Metrics, Records, SpaceInfo
 
 
 @dataclass(frozen=True)
@@ -139,10 +140,44 @@ class GumbelPlay(Play):
         return np.where(total > 0.0, mean, result.value)
 
 
+class Searched(NamedTuple):
+    """A search from one state: what it found, its tree, and the index of the action that follows from it."""
+
+    result: SearchResult
+    tree: SearchTree
+    chosen: int
+
+
+@runtime_checkable
+class Searching(Protocol):
+    """A policy whose searches can be shown. Its config is a `PlanningConfig`."""
+
+    def search_from(self, obs: Array, carry: Carry) -> Searched:
+        """The search that decides the greedy action for one observation `[1, ...]`, as `act` makes it."""
+        ...
+
+
 class SearchingPolicy(Policy):
-    """Searches before it acts, by the rule of a play."""
+    """Searches before it acts, by the rule of a play. Subclasses say where a search begins, and what the carry is."""
 
     greedy_uses_values = True
+
+    @property
+    @abstractmethod
+    def planner(self) -> TreePlanner:
+        """What searches."""
+
+    @abstractmethod
+    def plan_from(self, obs: Array, carry: Carry, rng: np.random.Generator | None, temperature: Array) -> Plan:
+        """Search from observations `[B, ...]`, with noise of a generator or with none."""
+
+    @abstractmethod
+    def moves_of(self, carry: Carry) -> Array:
+        """How many steps `[B]` each episode has had."""
+
+    @abstractmethod
+    def carry_after(self, carry: Carry, obs: Array, action: Array) -> Carry:
+        """The carry of the next step."""
 
     def __init__(self, context: PolicyContext, play: Play, **parts: Any) -> None:
         """`parts` are what the other bases of a policy are built from."""
@@ -162,6 +197,27 @@ class SearchingPolicy(Policy):
         """What is remembered of a search."""
         return {"policy": plan.result.policy, "search_value": self.play.value(plan.result)}
 
+    def act(self, obs: Array, carry: Carry, *, explore: bool, rng: np.random.Generator) -> Act:
+        started = time.perf_counter()
+        temperature = self.temperature_at(self.moves_of(carry), explore=explore)
+        plan = self.plan_from(obs, carry, rng if explore else None, temperature)
+        index, spread = self.play.choose(plan, temperature, rng)
+        sampled = plan.result.actions
+        action = index if sampled is None else sampled[np.arange(len(index)), index]
+        metrics = self._metrics(plan, spread, time.perf_counter() - started)
+        return Act(action, self.carry_after(carry, obs, action), self.recorded(plan), metrics)
+
+    def act_randomly(self, obs: Array, carry: Carry, *, rng: np.random.Generator) -> Act:
+        act = super().act_randomly(obs, carry, rng=rng)
+        return replace(act, carry=self.carry_after(carry, obs, act.action))
+
+    def search_from(self, obs: Array, carry: Carry) -> Searched:
+        """The search that decides the greedy action for one observation `[1, ...]`."""
+        greedy = self.temperature_at(self.moves_of(carry), explore=False)
+        plan = self.plan_from(obs, carry, None, greedy)
+        index, _ = self.play.choose(plan, greedy, np.random.default_rng(0))  # no choice is left to chance
+        return Searched(plan.result, self.planner.searcher.tree(), int(index[0]))
+
     def temperature_at(self, moves: Array, *, explore: bool) -> Array:
         """The temperature `[B]` of every row: 0 for greedy actions, and late in an episode if that is set."""
         temperature = np.full(len(moves), self.values["temperature"] if explore else 0.0, np.float32)
@@ -169,14 +225,14 @@ class SearchingPolicy(Policy):
             temperature[moves >= self.cfg.temperature_moves] = 0.0
         return temperature
 
-    def measured(self, plan: Plan, spread: Array, started: float) -> Metrics:
-        """Metrics of a search that began at a time; `spread` `[B]` are the entropies of the root's choices."""
+    def _metrics(self, plan: Plan, spread: Array, seconds: float) -> Metrics:
+        """Metrics of a search that took so long; `spread` `[B]` are the entropies of the root's choices."""
         result, count = plan.result, len(spread) * self.cfg.num_simulations
         return {
             "root_entropy": float(spread.mean()),
             "target_entropy": float(entropy(result.policy).mean()),
             "search_depth": float(result.depth.mean()),
-            "simulations_per_second": count / (time.perf_counter() - started),
+            "simulations_per_second": count / seconds,
         }
 
 

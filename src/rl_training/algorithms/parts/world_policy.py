@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +17,7 @@ from rl_training.algorithms.parts.searching import Plan, Play, SearchingPolicy, 
 from rl_training.models.scalezero import ScaleZeroNetwork, WorldShape
 from rl_training.models.scalezero_engine import CompiledWorldModel
 from rl_training.models.scalezero_search import TorchWorldModel, latents_before
-from rl_training.ops.exploration import uniform_actions
-from rl_training.types import Act, Array, Carry, SpaceInfo, UserError
+from rl_training.types import Array, Carry, SpaceInfo, UserError
 
 _NETWORK = "network."
 
@@ -88,18 +85,16 @@ class WorldPolicy(SearchingPolicy):
     def begin_episodes(self, carry: Carry, mask: Array) -> History:
         return forget(carry, mask)
 
-    def act(self, obs: Array, carry: Carry, *, explore: bool, rng: np.random.Generator) -> Act:
-        started = time.perf_counter()
-        temperature = self.temperature_at(carry["count"], explore=explore)
+    def plan_from(self, obs: Array, carry: Carry, rng: np.random.Generator | None, temperature: Array) -> Plan:
         moments = Moments(with_present(carry, obs), carry["action"], absent_steps(carry))
-        plan = self.planner.search(moments, rng if explore else None, temperature)
-        action, spread = self.play.choose(plan, temperature, rng)
-        return Act(action, remember(carry, obs, action), self.recorded(plan), self.measured(plan, spread, started))
+        return self.planner.search(moments, rng, temperature)
 
-    def act_randomly(self, obs: Array, carry: Carry, *, rng: np.random.Generator) -> Act:
-        action = uniform_actions(self.info, obs, rng)
-        act = self.act(obs, carry, explore=True, rng=rng)
-        return replace(act, action=action, carry=remember(carry, obs, action))
+    def moves_of(self, carry: Carry) -> Array:
+        moves: Array = carry["count"]
+        return moves
+
+    def carry_after(self, carry: Carry, obs: Array, action: Array) -> History:
+        return remember(carry, obs, action)
 
     def policy_state(self) -> dict[str, Tensor]:
         state = {_NETWORK + name: tensor for name, tensor in self.network.state_dict().items()}
