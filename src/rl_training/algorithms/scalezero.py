@@ -154,7 +154,7 @@ class ScaleZeroConfig(PuctSearchConfig, GumbelSearchConfig):
     )
     batch_size: int = setting(64, "Windows of each task in a minibatch.", ge=1, probe=5)
     value_coef: float = setting(1.0, "Weight of the value loss.", ge=0.0)
-    latent_coef: float = setting(1.0, "Weight of the loss of the next latent.", ge=0.0, probe=0.0)
+    latent_coef: float = setting(10.0, "Weight of the loss of the next latent.", ge=0.0, probe=0.0)
     balance_coef: float = setting(
         0.01, "Weight of the loss that spreads tokens over experts.", ge=0.0, live_when={"experts": 4}, probe=1.0
     )

@@ -58,14 +58,18 @@ class Prediction(NamedTuple):
 
 
 class TaskEncoder(nn.Module):
-    """Observations as latents `[B, D]` before they are normalised: an MLP, behind convolutions for images."""
+    """Observations as latents `[B, D]` before they are normalised: an MLP, behind convolutions for images.
+
+    A layer norm is last. Without it, latents would hardly differ between observations at first: every group of SimNorm
+    would be nearly uniform, and a model that predicts the mean would be nearly right.
+    """
 
     def __init__(self, info: SpaceInfo, shape: EncoderShape, width: int) -> None:
         super().__init__()
         body, features = shape.build(info)
         # An MLP without layers flattens vectors.
         self.body = MLP(features, (), shape.activation, orthogonal=False) if body is None else body
-        self.latent = linear(features, width, gain=None)
+        self.latent = nn.Sequential(linear(features, width, gain=None), nn.LayerNorm(width))
 
     def forward(self, obs: Observations) -> Tensor:
         latent: Tensor = self.latent(self.body(obs))
