@@ -39,6 +39,7 @@ from rl_training.algorithms.parts.task_windows import (
     moments_in,
     observed,
     say,
+    seen_whole,
     sequence_batch,
     task_goals,
     value_targets,
@@ -275,8 +276,9 @@ class Drawn(NamedTuple):
 class ScaleZero(MultiTaskAlgorithm):
     """Learns one world model from windows of all tasks, as many of each in every minibatch.
 
-    A task counts as solved when the mean return of its latest training episodes reaches its target. It leaves
-    collection then. It leaves training when the stage ends, since only then what it shares with others stays as it is.
+    A task counts as solved when the mean return of its latest training episodes reaches its target. Where there are
+    stages, it leaves collection then. It leaves training when the stage ends, since only then what it shares with
+    others stays as it is.
     """
 
     cfg: ScaleZeroConfig
@@ -307,7 +309,10 @@ class ScaleZero(MultiTaskAlgorithm):
         return self.cfg.prioritized
 
     def active_tasks(self) -> Sequence[str]:
-        return [task for task in self.tasks if task not in self.solved]
+        """All that are not solved; without stages, and where none is left, all that are trained."""
+        trained = self.network.trained_tasks
+        unsolved = [task for task in trained if task not in self.solved]
+        return unsolved if unsolved and self.cfg.stages > 1 else trained
 
     def episodes_end(self, task: str, limit: int | None) -> None:
         self.ranges[task].time_limit = limit
@@ -383,7 +388,8 @@ class ScaleZero(MultiTaskAlgorithm):
             moments = moments_in(windows, again, context)
             return self.policy.recorded(self.teachers[task].search(moments, self.batch_rng))
 
-        share = reanalyze(memory, windows, cfg.reanalyze_ratio, cfg.unroll_steps, self.batch_rng, search)
+        seen = seen_whole(windows, cfg.unroll_steps, context)
+        share = reanalyze(memory, windows, cfg.reanalyze_ratio, cfg.unroll_steps, self.batch_rng, search, seen)
         obs = observed(windows, length)
         scaled = self.policy.observers[task].scaled(obs.reshape(-1, *obs.shape[2:])).reshape(obs.shape)
         return Drawn(windows, scaled, actions_along(windows, length, self.tasks[task], self.batch_rng), share)

@@ -270,3 +270,4 @@ class Follower:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.module.load_state_dict(state)
+        self.module.requires_grad_(False)  # a network may say for itself what is trained

@@ -18,10 +18,13 @@ def reanalyze(
     steps: int,
     rng: np.random.Generator,
     search: Callable[[Array], Mapping[str, Array]],
+    seen: Array | None = None,
 ) -> float:
     """Search a share of the windows again, at their first `steps` + 1 states, and keep what is found.
 
-    `search` is given the mask `[steps + 1, B]` of these states, and returns their records. Returns the share.
+    `search` is given the mask `[steps + 1, B]` of these states, and returns their records. `seen` of the same shape
+    says where a search sees as much as the one did that acted; elsewhere, what it finds is not written to the memory.
+    Returns the share.
     """
     count = round(ratio * len(windows))
     if count == 0:
@@ -32,7 +35,9 @@ def reanalyze(
     columns = search(again)
     for name, values in columns.items():
         windows.records[name][: len(again)][again] = values
-    memory.note(windows.index[: len(again)][again], columns=columns)
+    kept = np.ones(np.count_nonzero(again), np.bool_) if seen is None else seen[again]
+    noted = {name: values[kept] for name, values in columns.items()}
+    memory.note(windows.index[: len(again)][again][kept], columns=noted)
     return count / len(windows)
 
 

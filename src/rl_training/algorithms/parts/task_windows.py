@@ -171,6 +171,12 @@ def moments_in(windows: Windows, mask: Array, context: int) -> Moments:
     )
 
 
+def seen_whole(windows: Windows, steps: int, context: int) -> Array:
+    """The states `[steps + 1, B]` of windows that have as many steps before them as acting had, up to `context`."""
+    seen: Array = (np.arange(steps + 1)[:, None] >= context - 1) | windows.first[0]
+    return seen
+
+
 def loads_of(said: Said, task: str) -> dict[str, float]:
     """The share of a task's tokens that went to each expert, the mean over layers, as `expert_0` and so on."""
     if not said.routing:

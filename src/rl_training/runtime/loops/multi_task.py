@@ -9,14 +9,13 @@ from rl_training.algorithms.off_policy import OffPolicyLoopConfig
 from rl_training.data.chunks import Part
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.data.memory import ReplayMemory
-from rl_training.data.replay import make_replay
 from rl_training.data.samplers import PrioritizedSampler
 from rl_training.experiment.config import Config
 from rl_training.runtime.actors.sources import Experience, Source
 from rl_training.runtime.actors.task_sources import named, run_metrics, sources_of
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.loops.base import known_time_limit
-from rl_training.runtime.loops.off_policy import ReplayLoop, remembered
+from rl_training.runtime.loops.off_policy import ReplayLoop, fitting_replay, remembered
 from rl_training.types import Metrics, Step
 
 
@@ -81,6 +80,5 @@ def make(algorithm: MultiTaskAlgorithm, source: Experience, config: Config, make
 def _make_memory(algorithm: MultiTaskAlgorithm, task: str, source: Source, config: Config) -> ReplayMemory:
     loop, policy = config.for_task(task).loop, algorithm.policy.for_task(task)
     assert isinstance(loop, OffPolicyLoopConfig)
-    records = policy.records(policy.info)
-    replay = make_replay(policy.info, source.num_envs, loop.buffer_size, loop.frame_stack, records)
+    replay = fitting_replay(policy, algorithm.cfg, source, loop)
     return ReplayMemory(replay, PrioritizedSampler(replay) if algorithm.prioritized else None)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rl_training.algorithms.base import Algorithm
+from rl_training.algorithms.base import Algorithm, Policy
 from rl_training.algorithms.hindsight import Hindsight, HindsightLoopConfig
-from rl_training.algorithms.off_policy import OffPolicyLoopConfig, ReplayAlgorithm
+from rl_training.algorithms.off_policy import MinibatchConfig, OffPolicyLoopConfig, ReplayAlgorithm
 from rl_training.data.chunks import Part
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.data.hindsight import HindsightMemory
@@ -144,19 +144,18 @@ class OffPolicyLoop(ReplayLoop):
 
 def make_memory(algorithm: ReplayAlgorithm, source: Source, config: OffPolicyLoopConfig) -> ReplayMemory:
     """The replay buffer of a run, and what decides what is drawn from it."""
-    replay = _make_replay(algorithm, source, config)
+    replay = fitting_replay(algorithm.policy, algorithm.cfg, source, config)
     return ReplayMemory(replay, PrioritizedSampler(replay) if algorithm.prioritized else None)
 
 
-def _make_replay(
-    algorithm: ReplayAlgorithm, source: Source, config: OffPolicyLoopConfig, *, goals: bool = False
+def fitting_replay(
+    policy: Policy, cfg: MinibatchConfig, source: Source, config: OffPolicyLoopConfig, *, goals: bool = False
 ) -> Replay:
-    """A replay buffer with columns for the policy's records."""
-    policy, batch_size = algorithm.policy, algorithm.cfg.batch_size
-    if config.buffer_size < batch_size:
+    """A replay buffer with columns for the policy's records, which can hold a minibatch."""
+    if config.buffer_size < cfg.batch_size:
         raise UserError(
-            f"buffer_size={config.buffer_size}: must be at least batch_size={batch_size}, or a minibatch would hold "
-            "the same transitions several times"
+            f"buffer_size={config.buffer_size}: must be at least batch_size={cfg.batch_size}, or a minibatch would "
+            "hold the same transitions several times"
         )
     records = policy.records(policy.info)
     return make_replay(policy.info, source.num_envs, config.buffer_size, config.frame_stack, records, goals=goals)
@@ -174,7 +173,7 @@ def make_hindsight(
     if maker.lender is not None:
         raise maker.lender.cannot("her: goals are judged in an environment of their own")
     judge = GoalJudge(maker, config.reward_clip)
-    replay = _make_replay(algorithm, source, config, goals=True)
+    replay = fitting_replay(algorithm.policy, algorithm.cfg, source, config, goals=True)
     assert isinstance(replay, GoalReplay)
     return HindsightMemory(replay, judge, her.strategy, her.n_sampled_goal)
 
