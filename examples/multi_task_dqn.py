@@ -106,9 +106,9 @@ class MultiTaskDQN(MultiTaskAlgorithm):
     def active_tasks(self) -> Sequence[str]:
         return [task for task in self.tasks if task not in self.solved]
 
-    def hear(self, metrics: Mapping[str, Metrics]) -> None:
+    def hear(self, returns: Mapping[str, Sequence[float]]) -> None:
         for task, target in self.targets.items():
-            if task not in self.solved and metrics[task].get("episode_return_mean", -np.inf) >= target:
+            if task not in self.solved and returns[task] and np.mean(returns[task]) >= target:
                 self.solved.append(task)
 
     def observe(self, task: str, steps: Sequence[Step]) -> None:

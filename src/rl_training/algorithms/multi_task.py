@@ -52,5 +52,5 @@ class MultiTaskAlgorithm(Algorithm):
         The memories of tasks that were never active are empty.
         """
 
-    def hear(self, metrics: Mapping[str, Metrics]) -> None:
-        """How each task goes in training: `episodes`, and `episode_return_mean` once an episode has ended."""
+    def hear(self, returns: Mapping[str, Sequence[float]]) -> None:
+        """How each task goes in training: the returns of its latest episodes, up to 100, the newest last."""

@@ -187,10 +187,11 @@ class ScaleZeroConfig(PuctSearchConfig, GumbelSearchConfig):
         probe=1,
     )
     solved_episodes: int = setting(
-        20,
-        "Episodes that a task has had before it can count as solved, where it has a `target_return`.",
+        50,
+        "Training episodes in a row whose mean return must reach a task's `target_return`, for it to count as solved.",
         ge=1,
-        live_when={"tasks": 2},
+        le=100,
+        live_when={"tasks": 2, "stages": 2},
         probe=1,
     )
 
@@ -276,9 +277,9 @@ class Drawn(NamedTuple):
 class ScaleZero(MultiTaskAlgorithm):
     """Learns one world model from windows of all tasks, as many of each in every minibatch.
 
-    A task counts as solved when the mean return of its latest training episodes reaches its target. Where there are
-    stages, it leaves collection then. It leaves training when the stage ends, since only then what it shares with
-    others stays as it is.
+    A task counts as solved when the mean return of `solved_episodes` training episodes in a row reaches its target.
+    Where there are stages, it leaves collection then. It leaves training when the stage ends, since only then what it
+    shares with others stays as it is.
     """
 
     cfg: ScaleZeroConfig
@@ -321,11 +322,11 @@ class ScaleZero(MultiTaskAlgorithm):
         self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))
         self.ranges[task].see(np.concatenate([step.reward[step.real] for step in steps]), self.cfg.gamma)
 
-    def hear(self, metrics: Mapping[str, Metrics]) -> None:
+    def hear(self, returns: Mapping[str, Sequence[float]]) -> None:
+        count = self.cfg.solved_episodes
         for task, target in self.targets.items():
-            heard = metrics[task]
-            enough = heard["episodes"] >= self.cfg.solved_episodes
-            if task not in self.solved and enough and heard.get("episode_return_mean", -np.inf) >= target:
+            latest = returns[task][-count:]
+            if task not in self.solved and len(latest) == count and np.mean(latest) >= target:
                 self.solved.append(task)
         if self._stage_ends():
             self.network.begin_stage([task for task in self.network.trained_tasks if task not in self.solved])

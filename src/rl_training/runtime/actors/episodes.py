@@ -32,6 +32,10 @@ class Episodes:
         """Returns and lengths of the latest episodes, as many as are remembered."""
         return list(self.recent)[max(0, len(self.recent) - count) :]
 
+    def returns(self) -> list[float]:
+        """The returns of the latest episodes, the newest last."""
+        return [ret for ret, _ in self.recent]
+
     def metrics(self) -> Metrics:
         if self._metrics is None:  # an episode has ended since the last call
             means = [float(np.mean(column)) for column in zip(*self.recent, strict=True)]

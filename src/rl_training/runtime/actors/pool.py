@@ -116,6 +116,9 @@ class Pool:
     def metrics(self) -> Metrics:
         return self._episodes.metrics() | self._seen.metrics(len(self._present())) | {"restarts": float(self.restarts)}
 
+    def returns(self) -> list[float]:
+        return self._episodes.returns()
+
     @property
     def restarts(self) -> int:
         """How many workers were replaced."""

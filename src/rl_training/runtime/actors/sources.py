@@ -75,6 +75,9 @@ class Source(Experience, Protocol):
     def metrics(self) -> Metrics:
         """Returns and lengths of the latest episodes."""
 
+    def returns(self) -> list[float]:
+        """The returns of the latest episodes, the newest last."""
+
 
 class Local:
     """One actor, in this process. It shares its policy with the learner, so nothing has to be published."""
@@ -87,6 +90,7 @@ class Local:
         self.start = actor.collector.start
         self.begin_anew = actor.begin_anew
         self.metrics = actor.metrics
+        self.returns = actor.collector.episodes.returns
         self.take_lost = actor.collector.take_lost
         self.close = actor.collector.close
 
@@ -151,6 +155,9 @@ class Nothing:
 
     def metrics(self) -> Metrics:
         return {}
+
+    def returns(self) -> list[float]:
+        return []
 
     def state_dict(self) -> dict[str, Any]:
         return {}

@@ -56,7 +56,7 @@ class MultiTaskLoop(ReplayLoop):
 
     def _report(self) -> Metrics:
         heard = {task: source.metrics() for task, source in self.sources.items()}
-        self.algorithm.hear(heard)
+        self.algorithm.hear({task: source.returns() for task, source in self.sources.items()})
         sizes: Metrics = {}
         for task, memory in self.memories.items():
             sizes |= named(task, {"replay_size": float(len(memory))})
