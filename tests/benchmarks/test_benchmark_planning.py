@@ -16,7 +16,9 @@ from rl_training.ops.two_hot import Support, expectation
 from rl_training.runtime.train import Run
 
 searches = load("searches")
-SEARCHES = [name for name, work in works.WORKS.items() if work.unit == trainers.SIMULATIONS]
+SEARCHES = [
+    name for name, work in works.WORKS.items() if work.unit == trainers.SIMULATIONS and not name.startswith("scalezero")
+]
 # Searches that both rules answer differently if anything is wrong: with two actions, halving alone sets the visits.
 MANY_ACTIONS = {rule: searches.Task(rule, roots=8, simulations=25, actions=6) for rule in ("gumbel", "puct")}
 

@@ -23,11 +23,19 @@ ACTOR_LEARNER = {"impala_cartpole"}
 # On images; a peer has a network and environments of its own.
 ATARI = {"ppo_pong", "dqn_pong"}
 # Searches, and what learns from them: test_benchmark_planning.py
-PLANNING = {"gumbel_search", "gumbel_search_large", "puct_search", "muzero_update", "gumbel_cartpole"}
+PLANNING = {
+    "gumbel_search",
+    "gumbel_search_large",
+    "puct_search",
+    "muzero_update",
+    "gumbel_cartpole",
+}
+# test_benchmark_scalezero.py
+SCALEZERO = {"scalezero_search", "scalezero_update"}
 OFFLINE = {name for name, work in works.WORKS.items() if "plain" in work.sides}
 # test_benchmark_dreamers.py
 DREAMER = {name for name in works.WORKS if name.startswith("dreamer_")}
-OTHERS = ON_POLICY | ACTOR_LEARNER | ATARI | PLANNING | OFFLINE | DREAMER
+OTHERS = ON_POLICY | ACTOR_LEARNER | ATARI | PLANNING | SCALEZERO | OFFLINE | DREAMER
 OFF_POLICY = [name for name in works.WORKS if name not in OTHERS]
 
 
