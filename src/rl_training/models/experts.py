@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.models.adapters import AdaptedWeight, AdapterShape
+from rl_training.models.transformer_blocks import Mixture
 from rl_training.ops.attention import gated
 
 
@@ -45,6 +46,10 @@ class Experts(nn.Module):
         probability = (x @ self.router).softmax(dim=-1)
         weight, choice = probability.max(dim=-1)
         return shared + weight[:, None] * self._dispatch(x, choice, stage), Routing(probability, choice)
+
+    def mixture(self, stage: int) -> Mixture | None:
+        """The weights of those that the router chooses from, if there are any."""
+        return Mixture(self.router, self.expert_in(stage), self.expert_out(stage)) if self.count else None
 
     def _dispatch(self, x: Tensor, choice: Tensor, stage: int) -> Tensor:
         """The output of each token's own expert: tokens are sorted by expert, so that each is one product."""

@@ -20,6 +20,7 @@ from rl_training.models.encoders import Observations
 from rl_training.models.torso import MLP, linear
 from rl_training.models.transformer import Read, Transformer, TransformerShape
 from rl_training.models.trunk import EncoderShape
+from rl_training.ops.divergences import group_softmax
 from rl_training.ops.two_hot import Support
 from rl_training.types import SpaceInfo, UserError
 
@@ -146,7 +147,7 @@ class ScaleZeroNetwork(nn.Module):
         """Latents as tokens: softmax within groups (SimNorm, arXiv:2204.00616), or of mean 0 and variance 1."""
         if self.shape.latent_norm == "layer_norm":
             return nn.functional.layer_norm(latent, latent.shape[-1:])
-        return latent.reshape(*latent.shape[:-1], -1, self.shape.group).softmax(dim=-1).flatten(-2)
+        return group_softmax(latent, self.shape.group)
 
     def encode(self, task: str, obs: Observations) -> Tensor:
         """The latents `[B, D]` of a task's observations, normalised."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rl_training.models.adapters import AdaptedWeight, AdapterShape
 from rl_training.models.experts import Experts, Routing
+from rl_training.models.transformer_blocks import Norm, attention_block, compiled, experts_block
 from rl_training.ops.attention import window_attention
 from rl_training.types import UserError
 
@@ -91,10 +92,24 @@ class Layer(nn.Module):
         self.second_norm = nn.LayerNorm(shape.width)
         self.experts = Experts(shape.width, shape.hidden, shape.experts, shape.adapter)
 
+    def look(self, x: Tensor, absent: Tensor | None, stage: int) -> tuple[Tensor, Tensor]:
+        """Tokens `[B, T, D]` after attention over whole sequences, and their queries, keys and values `[B, T, 3 D]`."""
+        attention, norm = self.attention, self.first_norm
+        if not compiled(x):
+            product = attention.project(norm(x), stage)
+            return x + attention(product, absent, stage), product
+        weights = (attention.into(stage), attention.distance, attention.out(stage))
+        return attention_block(x, Norm(norm.weight, norm.bias), *weights, absent)
+
     def feed(self, x: Tensor, stage: int) -> tuple[Tensor, Routing | None]:
         """Tokens `[..., D]` after the feed-forward part."""
-        out, routing = self.experts(self.second_norm(x).flatten(0, -2), stage)
-        return x + out.view_as(x), routing
+        if not compiled(x):
+            out, routing = self.experts(self.second_norm(x).flatten(0, -2), stage)
+            return x + out.view_as(x), routing
+        norm, experts = self.second_norm, self.experts
+        given = (experts.shared_in(stage), experts.shared_out(stage), experts.mixture(stage))
+        after, probability, choice = experts_block(x.flatten(0, -2), Norm(norm.weight, norm.bias), *given)
+        return after.view_as(x), None if probability is None or choice is None else Routing(probability, choice)
 
 
 class Transformer(nn.Module):
@@ -114,8 +129,8 @@ class Transformer(nn.Module):
         x, keys, values, routing = tokens, [], [], []
         for layer in self.layers:
             assert isinstance(layer, Layer)
-            product = layer.attention.project(layer.first_norm(x), stage)
-            x, sent = layer.feed(x + layer.attention(product, absent, stage), stage)
+            x, product = layer.look(x, absent, stage)
+            x, sent = layer.feed(x, stage)
             _, key, value = product.chunk(3, dim=-1)
             keys.append(key)
             values.append(value)
