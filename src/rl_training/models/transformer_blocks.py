@@ -1,11 +1,12 @@
 """The two blocks of a transformer's layer, each with its gradient in closed form: for float32 on a CPU.
 
-A block is x + f(norm(x)). Autograd makes dozens of small operations of one; here they are products, with compiled loops
-between them. `transformer.py` and `experts.py` have the same by torch, for everything else.
+A block is x + f(norm(x)). Autograd makes dozens of small operations of one; here they are products of NumPy arrays, with
+compiled loops between them. `transformer.py` and `experts.py` have the same by torch, for everything else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,11 +27,8 @@ from rl_training.ops.kernels.blocks import (
 from rl_training.types import Array
 
 _EPS = 1e-5  # of torch's layer norm
-
-
-def compiled(x: Tensor) -> bool:
-    """Whether these blocks can read `x`."""
-    return x.device.type == "cpu" and x.dtype == torch.float32
+# From so many multiplications on, torch's product is faster than NumPy's, whose call costs less.
+_MANY = 1 << 21
 
 
 class Norm(NamedTuple):
@@ -40,6 +38,19 @@ class Norm(NamedTuple):
     shift: Tensor
 
 
+class Mixture(NamedTuple):
+    """Weights of gated experts `[E, D, 2 H]` and `[E, H, D]`, and of the router `[D, E]` that chooses one."""
+
+    router: Tensor
+    into: Tensor
+    out: Tensor
+
+
+def compiled(x: Tensor) -> bool:
+    """Whether these blocks can read `x`."""
+    return x.device.type == "cpu" and x.dtype == torch.float32
+
+
 def attention_block(
     x: Tensor, norm: Norm, into: Tensor, near: Tensor, out: Tensor, absent: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -47,16 +58,7 @@ def attention_block(
 
     `near` and `absent` are those of `window_attention`.
     """
-    none = torch.zeros(len(x), dtype=torch.int64) if absent is None else absent
-    return _AttentionBlock.apply(x, *norm, into, near, out, none)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class Mixture(NamedTuple):
-    """Weights of gated experts `[E, D, 2 H]` and `[E, H, D]`, and of the router `[D, E]` that chooses one."""
-
-    router: Tensor
-    into: Tensor
-    out: Tensor
+    return _AttentionBlock.apply(x, *norm, into, near, out, absent)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def experts_block(
@@ -71,108 +73,135 @@ def experts_block(
 
 
 def _array(x: Tensor) -> Array:
-    array: Array = x.detach().numpy()
-    return array
+    """The numbers of a tensor, without a copy where they are next to each other."""
+    return np.ascontiguousarray(x.detach().numpy())
 
 
-def _normalized(x: Tensor, scale: Tensor, shift: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-    """Write the layer norm of rows `[N, D]` to `out`; what its gradient needs."""
-    flat, inverse = torch.empty_like(x), x.new_empty(len(x))
-    normalize(_array(x), _array(scale), _array(shift), _EPS, flat.numpy(), inverse.numpy(), out.numpy())
-    return flat, inverse
+def _multiply(a: Array, b: Array, out: Array | None = None) -> Array:
+    """a @ b, on as many threads as torch has."""
+    out = np.empty((len(a), b.shape[1]), np.float32) if out is None else out
+    if a.size * b.shape[1] < _MANY and torch.get_num_threads() == 1:
+        np.matmul(a, b, out=out)
+    else:
+        torch.mm(torch.from_numpy(a), torch.from_numpy(b), out=torch.from_numpy(out))
+    return out
 
 
-def _normalized_backward(
-    kept: tuple[Tensor, Tensor], scale: Tensor, d: Tensor, passed: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+class _Flat(NamedTuple):
+    """What the gradient of a layer norm needs: rows of mean 0 and variance 1, and what they were multiplied by."""
+
+    rows: Array  # [N, D]
+    inverse: Array  # [N]
+    scale: Array  # [D]
+
+
+def _normalized(x: Array, scale: Tensor, shift: Tensor, out: Array) -> _Flat:
+    """Write the layer norm of rows `[N, D]` to `out`."""
+    flat = _Flat(np.empty_like(x), np.empty(len(x), np.float32), _array(scale))
+    normalize(x, flat.scale, _array(shift), _EPS, flat.rows, flat.inverse, out)
+    return flat
+
+
+def _normalized_backward(flat: _Flat, d: Array, passed: Array) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, scale and shift of x + f(norm(x)); `d` is that of norm(x), `passed` that of the sum."""
-    flat, inverse = kept
-    d_scale, d_shift, d_x = torch.zeros_like(scale), torch.zeros_like(scale), torch.empty_like(flat)
-    given = (flat.numpy(), inverse.numpy(), _array(scale), d.numpy(), passed.numpy())
-    normalize_backward(*given, d_scale.numpy(), d_shift.numpy(), d_x.numpy())
-    return d_x, d_scale, d_shift
+    d_x, d_scale, d_shift = np.empty_like(flat.rows), np.zeros_like(flat.scale), np.zeros_like(flat.scale)
+    normalize_backward(flat.rows, flat.inverse, flat.scale, d, passed, d_scale, d_shift, d_x)
+    return torch.from_numpy(d_x), torch.from_numpy(d_scale), torch.from_numpy(d_shift)
+
+
+class _Attended(NamedTuple):
+    """What the gradient of attention needs, besides its weights."""
+
+    flat: _Flat
+    read: Array  # [N, D]
+    product: Array  # [B, T, 3 D]
+    shares: Array  # [B, T, H, reach]
+    found: Array  # [N, D]
 
 
 class _AttentionBlock(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, scale: Tensor, shift: Tensor, into: Tensor, near: Tensor, out: Tensor, absent: Tensor
+        ctx: Any, x: Tensor, scale: Tensor, shift: Tensor, into: Tensor, near: Tensor, out: Tensor, gone: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         count, length, width = x.shape
-        rows = x.contiguous().view(-1, width)
-        read = torch.empty_like(rows)
-        flat, inverse = _normalized(rows, scale, shift, read)
-        product = torch.mm(read, into)
-        shares, found = x.new_empty(count, length, *near.shape), torch.empty_like(rows)
-        attend(
-            product.view(count, length, -1).numpy(),
-            _array(near.contiguous()),
-            np.ascontiguousarray(absent.numpy(), np.int64),
-            shares.numpy(),
-            found.view(count, length, width).numpy(),
-        )
-        ctx.save_for_backward(scale, into, near, out, flat, inverse, read, product, shares, found)
-        return torch.addmm(rows, found, out).view_as(x), product.view(count, length, -1)
+        rows, nearness = _array(x).reshape(-1, width), _array(near)
+        read, found = np.empty_like(rows), np.empty_like(rows)
+        flat = _normalized(rows, scale, shift, read)
+        product = _multiply(read, _array(into)).reshape(count, length, -1)
+        absent = np.zeros(count, np.int64) if gone is None else np.ascontiguousarray(gone.numpy(), np.int64)
+        shares = np.empty((count, length, *near.shape), np.float32)
+        attend(product, nearness, absent, shares, found.reshape(x.shape))
+        result = _multiply(found, _array(out))
+        result += rows
+        ctx.save_for_backward(into, out)
+        ctx.kept = _Attended(flat, read, product, shares, found)
+        return torch.from_numpy(result).view(x.shape), torch.from_numpy(product)
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
-        scale, into, near, out, flat, inverse, read, product, shares, found = ctx.saved_tensors
+        (into, out), kept = map(_array, ctx.saved_tensors), ctx.kept
         _, _, _, learns_into, _, learns_out, _ = ctx.needs_input_grad
-        count, length = shares.shape[:2]
-        width = flat.shape[1]
-        passed = torch.zeros_like(flat) if slopes[0] is None else slopes[0].contiguous().view(-1, width)
-        # Keys and values get their gradients from several tokens.
-        d_product = torch.zeros_like(product) if slopes[1] is None else slopes[1].clone().view(-1, 3 * width)
-        d_near = torch.zeros_like(near)
-        three = (part.view(count, length, -1).numpy() for part in (torch.mm(passed, out.T), d_product))
-        d_found, d_all = three
-        attend_backward(product.view(count, length, -1).numpy(), shares.numpy(), d_found, d_all, d_near.numpy())
-        d_read = torch.mm(d_product, into.T)
-        d_x, d_scale, d_shift = _normalized_backward((flat, inverse), scale, d_read, passed)
-        d_into = torch.mm(read.T, d_product) if learns_into else None
-        d_out = torch.mm(found.T, passed) if learns_out else None
-        return d_x.view(count, length, width), d_scale, d_shift, d_into, d_near, d_out, None
+        count, length, heads, reach = kept.shares.shape
+        passed = np.zeros_like(kept.found) if slopes[0] is None else _array(slopes[0]).reshape(kept.found.shape)
+        # Keys and values get their gradients from several tokens, and from whoever reads them besides.
+        d_product = np.zeros_like(kept.product) if slopes[1] is None else _array(slopes[1]).copy()
+        d_near, d_found = np.zeros((heads, reach), np.float32), _multiply(passed, out.T).reshape(count, length, -1)
+        attend_backward(kept.product, kept.shares, d_found, d_product, d_near)
+        d_rows = d_product.reshape(-1, d_product.shape[-1])
+        d_x, d_scale, d_shift = _normalized_backward(kept.flat, _multiply(d_rows, into.T), passed)
+        d_into = torch.from_numpy(_multiply(kept.read.T, d_rows)) if learns_into else None
+        d_out = torch.from_numpy(_multiply(kept.found.T, passed)) if learns_out else None
+        return d_x.view(count, length, -1), d_scale, d_shift, d_into, torch.from_numpy(d_near), d_out, None
 
 
 class _Sent(NamedTuple):
     """How tokens were sent to experts, for the gradient."""
 
-    probability: Tensor  # [N, E]
-    choice: Tensor  # [N]
-    place: Tensor  # [N]: of each token when they are sorted by expert
-    ends: Tensor  # [E]: where the tokens of each expert end
+    place: Array  # [N]: of each token when they are sorted by expert
+    probability: Array  # [N, E]
+    choice: Array  # [N]
+    router: Array  # [D, E]
 
 
-def _sent(logits: Tensor) -> _Sent:
-    count, experts = logits.shape
-    numbers = [torch.empty(size, dtype=torch.int64) for size in (count, count, experts)]
-    sent = _Sent(torch.empty_like(logits), *numbers)
-    route(logits.numpy(), *(part.numpy() for part in sent))
-    return sent
+class _Fed(NamedTuple):
+    """What the gradient of experts needs, besides their weights: rows of the expert for all, then of the others."""
+
+    flat: _Flat
+    bounds: list[int]  # where the rows of each expert begin, and where the last ones end
+    rows: Array  # [M, D]
+    hidden: Array  # [M, 2 H]
+    units: Array  # [M, H]
+    done: Array  # [M, D]
+    sent: _Sent | None
 
 
-def _sizes(count: int, ends: Tensor) -> list[int]:
-    """How many rows the expert for all reads, and then each of the others."""
-    return [count, *np.diff(ends.numpy(), prepend=0).tolist()]
+def _sent(read: Array, router: Array) -> tuple[_Sent, list[int]]:
+    """Choose an expert for each token; where the tokens of each end, when they are sorted."""
+    shape = (len(read), router.shape[1])
+    place, choice, ends = (np.empty(size, np.int64) for size in (shape[0], *shape))
+    sent = _Sent(place, np.empty(shape, np.float32), choice, router)
+    route(_multiply(read, router), sent.probability, choice, place, ends)
+    return sent, ends.tolist()
 
 
-def _products(x: Tensor, weights: list[Tensor], sizes: list[int], outputs: int) -> Tensor:
+def _products(x: Array, weights: Sequence[Array], bounds: Sequence[int], columns: int) -> Array:
     """Each part of the rows times the weights of its expert."""
-    out = x.new_empty(len(x), outputs)
-    for part, weight, result in zip(x.split(sizes), weights, out.split(sizes), strict=True):
-        torch.mm(part, weight, out=result)
+    out = np.empty((len(x), columns), np.float32)
+    for number, weight in enumerate(weights):
+        start, end = bounds[number], bounds[number + 1]
+        _multiply(x[start:end], weight, out[start:end])
     return out
 
 
-def _weight_slopes(x: Tensor, d: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor]:
+def _weight_slopes(x: Array, d: Array, bounds: Sequence[int]) -> list[Tensor]:
     """The gradients of the weights of the expert for all, and of the others together; `d` is that of the products."""
-    first = torch.mm(x[: sizes[0]].T, d[: sizes[0]])
-    others = x.new_empty(len(sizes) - 1, *first.shape)
-    parts = zip(x.split(sizes)[1:], d.split(sizes)[1:], others, strict=True)
-    for part, slope, result in parts:
-        torch.mm(part.T, slope, out=result)
-    return first, others
+    found = np.empty((len(bounds) - 1, x.shape[1], d.shape[1]), np.float32)
+    for number, slope in enumerate(found):
+        start, end = bounds[number], bounds[number + 1]
+        _multiply(x[start:end].T, d[start:end], slope)
+    return [torch.from_numpy(found[0]), torch.from_numpy(found[1:])]
 
 
 class _ExpertsBlock(torch.autograd.Function):
@@ -183,64 +212,61 @@ class _ExpertsBlock(torch.autograd.Function):
         ctx: Any, x: Tensor, scale: Tensor, shift: Tensor, into: Tensor, out: Tensor, *mixture: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         ctx.set_materialize_grads(False)
-        x = x.contiguous()
-        count, width = x.shape
-        rows = x.new_empty(2 * count if mixture else count, width)
-        flat, inverse = _normalized(x, scale, shift, rows[:count])
-        sent, sizes = None, [count]
-        weights_in, weights_out = [into], [out]
+        tokens, weights_in, weights_out, sent = _array(x), [_array(into)], [_array(out)], None
+        count, width = tokens.shape
+        rows, bounds = np.empty((2 * count if mixture else count, width), np.float32), [0, count]
+        flat = _normalized(tokens, scale, shift, rows[:count])
         if mixture:
-            router, expert_in, expert_out = mixture
-            sent = _sent(torch.mm(rows[:count], router))
-            sizes = _sizes(count, sent.ends)
-            weights_in, weights_out = [into, *expert_in.unbind()], [out, *expert_out.unbind()]
-            send(rows[:count].numpy(), sent.place.numpy(), rows[count:].numpy())
-        hidden = _products(rows, weights_in, sizes, into.shape[1])
-        units = x.new_empty(len(rows), len(out))
-        gate(hidden.numpy(), units.numpy())
-        done = _products(units, weights_out, sizes, width)
-        ctx.save_for_backward(scale, into, out, *mixture, flat, inverse, rows, hidden, units, done, *(sent or ()))
+            router, expert_in, expert_out = map(_array, mixture)
+            sent, ends = _sent(rows[:count], router)
+            bounds += [count + end for end in ends]
+            weights_in, weights_out = [*weights_in, *expert_in], [*weights_out, *expert_out]
+            send(rows[:count], sent.place, rows[count:])
+        hidden = _products(rows, weights_in, bounds, into.shape[1])
+        units = np.empty((len(rows), len(weights_out[0])), np.float32)
+        gate(hidden, units)
+        done = _products(units, weights_out, bounds, width)
+        ctx.save_for_backward(into, out, *mixture)
+        ctx.kept = _Fed(flat, bounds, rows, hidden, units, done, sent)
         if sent is None:
-            return x + done, None, None
-        ctx.mark_non_differentiable(sent.choice)
-        result, taken = torch.empty_like(x), (sent.place, sent.probability, sent.choice)
-        fetch(_array(x), done[:count].numpy(), done[count:].numpy(), *(part.numpy() for part in taken), result.numpy())
-        return result, sent.probability, sent.choice
+            return torch.from_numpy(tokens + done), None, None
+        result, choice = np.empty_like(tokens), torch.from_numpy(sent.choice)
+        fetch(tokens, done[:count], done[count:], *sent[:3], result)
+        ctx.mark_non_differentiable(choice)
+        return torch.from_numpy(result), torch.from_numpy(sent.probability), choice
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
-        (scale, into, out), kept = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
-        mixture, kept = (kept[:3], kept[3:]) if len(kept) > 6 else ((), kept)
-        (flat, inverse, rows, hidden, units, done), sent = kept[:6], kept[6:]
-        count, width = flat.shape
-        d = torch.zeros_like(flat) if slopes[0] is None else slopes[0].contiguous()
-        sizes, d_done, d_logits = [count], d, None
+        into, out, *mixture = map(_array, ctx.saved_tensors)
+        flat, bounds, rows, hidden, units, done, sent = ctx.kept
         weights_in, weights_out = [into.T], [out.T]
-        if mixture:
-            sizes = _sizes(count, sent[3])
-            weights_in, weights_out = [into.T, *mixture[1].mT.unbind()], [out.T, *mixture[2].mT.unbind()]
-            d_done, d_logits = _fetched_backward(d, slopes[1], done[count:], _Sent(*sent))
-        d_units, d_hidden = _products(d_done, weights_out, sizes, len(out)), torch.empty_like(hidden)
-        gate_backward(hidden.numpy(), d_units.numpy(), d_hidden.numpy())
-        d_rows = _products(d_hidden, weights_in, sizes, width)
-        d_router = None
-        if d_logits is not None:
-            d_rows[:count].addmm_(d_logits, mixture[0].T)
-            collect(d_rows[count:].numpy(), sent[2].numpy(), d_rows[:count].numpy())
-            d_router = torch.mm(rows[:count].T, d_logits)
-        d_x, d_scale, d_shift = _normalized_backward((flat, inverse), scale, d_rows[:count], d)
-        d_into, d_experts_in = _weight_slopes(rows, d_hidden, sizes)
-        d_out, d_experts_out = _weight_slopes(units, d_done, sizes)
-        more = (d_router, d_experts_in, d_experts_out) if mixture else ()
-        return d_x, d_scale, d_shift, d_into, d_out, *more
+        d = np.zeros_like(flat.rows) if slopes[0] is None else _array(slopes[0])
+        d_done, d_logits, d_router = d, None, None
+        if sent is not None:
+            weights_in += [weight.T for weight in mixture[1]]
+            weights_out += [weight.T for weight in mixture[2]]
+            d_done, d_logits = _fetched_backward(d, slopes[1], done, sent)
+        d_units, d_hidden = _products(d_done, weights_out, bounds, units.shape[1]), np.empty_like(hidden)
+        gate_backward(hidden, d_units, d_hidden)
+        d_rows = _products(d_hidden, weights_in, bounds, rows.shape[1])
+        d_read = d_rows[: len(d)]
+        if sent is not None and d_logits is not None:
+            collect(d_rows[len(d) :], sent.place, d_read)
+            d_read += _multiply(d_logits, sent.router.T)
+            d_router = torch.from_numpy(_multiply(rows[: len(d)].T, d_logits))
+        found = _normalized_backward(flat, d_read, d)
+        (d_into, d_experts_in), (d_out, d_experts_out) = (
+            _weight_slopes(*pair, bounds) for pair in ((rows, d_hidden), (units, d_done))
+        )
+        return *found, d_into, d_out, *((d_router, d_experts_in, d_experts_out) if mixture else ())
 
 
-def _fetched_backward(d: Tensor, d_probability: Tensor | None, done: Tensor, sent: _Sent) -> tuple[Tensor, Tensor]:
+def _fetched_backward(d: Array, d_probability: Tensor | None, done: Array, sent: _Sent) -> tuple[Array, Array]:
     """The gradients of what all experts have done, the expert for all first, and of the logits of the router."""
-    d_done = torch.cat([d, torch.empty_like(done)])
-    d_chosen, d_logits = d.new_empty(len(d)), torch.empty_like(sent.probability)
-    taken = [part.numpy() for part in (sent.place, sent.probability, sent.choice)]
-    fetch_backward(d.numpy(), done.numpy(), *taken, d_done[len(d) :].numpy(), d_chosen.numpy())
-    given = torch.zeros_like(sent.probability) if d_probability is None else d_probability.contiguous()
-    route_backward(sent.probability.numpy(), sent.choice.numpy(), d_chosen.numpy(), given.numpy(), d_logits.numpy())
+    count = len(d)
+    d_done, d_chosen, d_logits = np.empty_like(done), np.empty(count, np.float32), np.empty_like(sent.probability)
+    d_done[:count] = d
+    fetch_backward(d, done[count:], *sent[:3], d_done[count:], d_chosen)
+    given = np.zeros_like(sent.probability) if d_probability is None else _array(d_probability)
+    route_backward(sent.probability, sent.choice, d_chosen, given, d_logits)
     return d_done, d_logits
