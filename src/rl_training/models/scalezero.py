@@ -19,6 +19,7 @@ from rl_training.models.adapters import adapted
 from rl_training.models.encoders import Observations
 from rl_training.models.torso import MLP, linear
 from rl_training.models.transformer import Read, Transformer, TransformerShape
+from rl_training.models.transformer_blocks import compiled, woven
 from rl_training.models.trunk import EncoderShape
 from rl_training.ops.divergences import group_softmax
 from rl_training.ops.two_hot import Support
@@ -99,6 +100,11 @@ class TaskHeads(nn.Module):
         hidden = nn.functional.silu(self.prediction(features))
         return Prediction(self.policy(hidden), self.value(hidden))
 
+    def values(self, features: Tensor) -> Tensor:
+        """Of that the value alone."""
+        logits: Tensor = self.value(nn.functional.silu(self.prediction(features)))
+        return logits
+
 
 class ScaleZeroNetwork(nn.Module):
     """One model of all tasks, which can grow by stages of adapters.
@@ -153,15 +159,20 @@ class ScaleZeroNetwork(nn.Module):
         """The latents `[B, D]` of a task's observations, normalised."""
         return self.normalized(self.encoders[self._numbers[task]](obs))
 
-    def read(self, latents: Tensor, actions: Tensor, absent: Tensor | None = None, *, stage: int) -> Read:
+    def read(
+        self, latents: Tensor, actions: Tensor, absent: Tensor | None = None, *, stage: int, states: bool = False
+    ) -> Read:
         """Sequences of latents `[B, K + 1, D]` and of the actions `[B, K]` between them: 2 K + 1 tokens.
 
-        The first `absent` `[B]` steps of a row are not there.
+        The first `absent` `[B]` steps of a row are not there. With `states`, features are those of latents alone.
         """
-        tokens = latents.new_empty(len(latents), 2 * latents.shape[1] - 1, latents.shape[2])
-        tokens[:, 0::2] = latents
-        tokens[:, 1::2] = self.actions[actions]
-        read: Read = self.transformer(tokens, None if absent is None else 2 * absent, stage)
+        if compiled(latents):
+            tokens = woven(latents, self.actions, actions)
+        else:
+            tokens = latents.new_empty(len(latents), 2 * latents.shape[1] - 1, latents.shape[2])
+            tokens[:, 0::2] = latents
+            tokens[:, 1::2] = self.actions[actions]
+        read: Read = self.transformer(tokens, None if absent is None else 2 * absent, stage, states=states)
         return read
 
     @property

@@ -1,7 +1,7 @@
 """The two blocks of a transformer's layer, each with its gradient in closed form: for float32 on a CPU.
 
-A block is x + f(norm(x)). Autograd makes dozens of small operations of one; here they are products of NumPy arrays, with
-compiled loops between them. `transformer.py` and `experts.py` have the same by torch, for everything else.
+A block is x + f(norm(x)). Autograd makes dozens of small operations of one; here they are products of NumPy arrays,
+with compiled loops between them. `transformer.py` and `experts.py` have the same by torch, for everything else.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from rl_training.ops.kernels.blocks import (
     route,
     route_backward,
     send,
+    weave,
+    weave_backward,
 )
 from rl_training.types import Array
 
@@ -52,13 +54,13 @@ def compiled(x: Tensor) -> bool:
 
 
 def attention_block(
-    x: Tensor, norm: Norm, into: Tensor, near: Tensor, out: Tensor, absent: Tensor | None = None
+    x: Tensor, norm: Norm, into: Tensor, near: Tensor, out: Tensor, absent: Tensor | None = None, every: int = 1
 ) -> tuple[Tensor, Tensor]:
     """x + window_attention(norm(x) into, near) out, for tokens `[B, T, D]`; and queries, keys and values `[B, T, 3 D]`.
 
-    `near` and `absent` are those of `window_attention`.
+    `near` and `absent` are those of `window_attention`. Only `every` so manyth token asks, and is in the first result.
     """
-    return _AttentionBlock.apply(x, *norm, into, near, out, absent)  # type: ignore[no-any-return, no-untyped-call]
+    return _AttentionBlock.apply(x, *norm, into, near, out, absent, every)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def experts_block(
@@ -70,6 +72,16 @@ def experts_block(
     `[N, E]` and choices `[N]`, if there is a mixture.
     """
     return _ExpertsBlock.apply(x, *norm, into, out, *(mixture or ()))  # type: ignore[no-any-return, no-untyped-call]
+
+
+def woven(latents: Tensor, table: Tensor, actions: Tensor) -> Tensor:
+    """Tokens `[B, 2 K + 1, D]`: latents `[B, K + 1, D]` and, between them, rows of a table for actions `[B, K]`."""
+    return _Woven.apply(latents, table, actions)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def normalized(x: Tensor, norm: Norm) -> Tensor:
+    """The layer norm of `[..., D]`."""
+    return _Normalized.apply(x, *norm)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _array(x: Tensor) -> Array:
@@ -109,51 +121,100 @@ def _normalized_backward(flat: _Flat, d: Array, passed: Array) -> tuple[Tensor, 
     return torch.from_numpy(d_x), torch.from_numpy(d_scale), torch.from_numpy(d_shift)
 
 
+class _Woven(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, latents: Tensor, table: Tensor, actions: Tensor) -> Tensor:
+        count, states, width = latents.shape
+        ctx.rows, ctx.actions = len(table), np.ascontiguousarray(actions.numpy(), np.int64)
+        tokens = np.empty((count, 2 * states - 1, width), np.float32)
+        weave(_array(latents), _array(table), ctx.actions, tokens)
+        return torch.from_numpy(tokens)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor, None]:
+        count, length, width = slopes[0].shape
+        d_latents, d_table = (
+            np.empty((count, length // 2 + 1, width), np.float32),
+            np.zeros((ctx.rows, width), np.float32),
+        )
+        weave_backward(_array(slopes[0]), ctx.actions, d_latents, d_table)
+        return torch.from_numpy(d_latents), torch.from_numpy(d_table), None
+
+
+class _Normalized(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        rows = _array(x).reshape(-1, x.shape[-1])
+        result = np.empty_like(rows)
+        ctx.flat = _normalized(rows, scale, shift, result)
+        return torch.from_numpy(result).view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        nothing, d = np.zeros_like(ctx.flat.rows), _array(slopes[0]).reshape(ctx.flat.rows.shape)
+        d_x, d_scale, d_shift = _normalized_backward(ctx.flat, d.copy(), nothing)
+        return d_x.view(slopes[0].shape), d_scale, d_shift
+
+
 class _Attended(NamedTuple):
     """What the gradient of attention needs, besides its weights."""
 
     flat: _Flat
     read: Array  # [N, D]
     product: Array  # [B, T, 3 D]
-    shares: Array  # [B, T, H, reach]
-    found: Array  # [N, D]
+    shares: Array  # [B, S, H, reach]
+    found: Array  # [B, S, D]
 
 
 class _AttentionBlock(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, scale: Tensor, shift: Tensor, into: Tensor, near: Tensor, out: Tensor, gone: Tensor | None
+        ctx: Any,
+        x: Tensor,
+        scale: Tensor,
+        shift: Tensor,
+        into: Tensor,
+        near: Tensor,
+        out: Tensor,
+        gone: Tensor | None,
+        every: int,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        count, length, width = x.shape
-        rows, nearness = _array(x).reshape(-1, width), _array(near)
-        read, found = np.empty_like(rows), np.empty_like(rows)
+        tokens = _array(x)
+        asking = tokens[:, ::every]
+        rows = tokens.reshape(-1, x.shape[-1])
+        read, found = np.empty_like(rows), np.empty(asking.shape, np.float32)
         flat = _normalized(rows, scale, shift, read)
-        product = _multiply(read, _array(into)).reshape(count, length, -1)
-        absent = np.zeros(count, np.int64) if gone is None else np.ascontiguousarray(gone.numpy(), np.int64)
-        shares = np.empty((count, length, *near.shape), np.float32)
-        attend(product, nearness, absent, shares, found.reshape(x.shape))
-        result = _multiply(found, _array(out))
-        result += rows
+        product = _multiply(read, _array(into)).reshape(*x.shape[:2], -1)
+        absent = np.zeros(len(x), np.int64) if gone is None else np.ascontiguousarray(gone.numpy(), np.int64)
+        shares = np.empty((*asking.shape[:2], *near.shape), np.float32)
+        attend(product, _array(near), absent, every, shares, found)
+        result = _multiply(found.reshape(-1, x.shape[-1]), _array(out)).reshape(asking.shape)
+        result += asking
         ctx.save_for_backward(into, out)
-        ctx.kept = _Attended(flat, read, product, shares, found)
-        return torch.from_numpy(result).view(x.shape), torch.from_numpy(product)
+        ctx.kept, ctx.every = _Attended(flat, read, product, shares, found), every
+        return torch.from_numpy(result), torch.from_numpy(product)
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
-        (into, out), kept = map(_array, ctx.saved_tensors), ctx.kept
-        _, _, _, learns_into, _, learns_out, _ = ctx.needs_input_grad
-        count, length, heads, reach = kept.shares.shape
-        passed = np.zeros_like(kept.found) if slopes[0] is None else _array(slopes[0]).reshape(kept.found.shape)
+        (into, out), (flat, read, product, shares, found) = map(_array, ctx.saved_tensors), ctx.kept
+        _, _, _, learns_into, _, learns_out, _, _ = ctx.needs_input_grad
+        width = found.shape[-1]
+        d = np.zeros_like(found) if slopes[0] is None else _array(slopes[0])
         # Keys and values get their gradients from several tokens, and from whoever reads them besides.
-        d_product = np.zeros_like(kept.product) if slopes[1] is None else _array(slopes[1]).copy()
-        d_near, d_found = np.zeros((heads, reach), np.float32), _multiply(passed, out.T).reshape(count, length, -1)
-        attend_backward(kept.product, kept.shares, d_found, d_product, d_near)
-        d_rows = d_product.reshape(-1, d_product.shape[-1])
-        d_x, d_scale, d_shift = _normalized_backward(kept.flat, _multiply(d_rows, into.T), passed)
-        d_into = torch.from_numpy(_multiply(kept.read.T, d_rows)) if learns_into else None
-        d_out = torch.from_numpy(_multiply(kept.found.T, passed)) if learns_out else None
-        return d_x.view(count, length, -1), d_scale, d_shift, d_into, torch.from_numpy(d_near), d_out, None
+        d_product = np.zeros_like(product) if slopes[1] is None else _array(slopes[1]).copy()
+        d_near, d_rows = np.zeros(shares.shape[2:], np.float32), d.reshape(-1, width)
+        attend_backward(product, shares, ctx.every, _multiply(d_rows, out.T).reshape(d.shape), d_product, d_near)
+        d_read = d_product.reshape(-1, 3 * width)
+        passed = d
+        if ctx.every > 1:
+            passed = np.zeros((*product.shape[:2], width), np.float32)
+            passed[:, :: ctx.every] = d
+        d_x, d_scale, d_shift = _normalized_backward(flat, _multiply(d_read, into.T), passed.reshape(-1, width))
+        d_into = torch.from_numpy(_multiply(read.T, d_read)) if learns_into else None
+        d_out = torch.from_numpy(_multiply(found.reshape(-1, width).T, d_rows)) if learns_out else None
+        d_x = d_x.view(*product.shape[:2], width)
+        return d_x, d_scale, d_shift, d_into, torch.from_numpy(d_near), d_out, None, None
 
 
 class _Sent(NamedTuple):

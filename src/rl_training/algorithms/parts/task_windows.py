@@ -121,11 +121,11 @@ def look_ahead(
     """Latents and values by a target network: observations of `[(T + 1) B]` rows, time first, and actions `[T, B]`."""
     with torch.no_grad():
         latents = _latents(target, obs, actions)
-        features = _read(target, latents, actions).features[:, 0::2]
+        features = _read(target, latents, actions, states=True).features
         found = {}
         for task, (start, end) in _spans(actions).items():
-            logits = target.heads_of(task).predict(features[start:end].transpose(0, 1)).value
-            found[task] = Ahead(latents[task], expected(logits, target.shape.value_support))
+            logits = target.heads_of(task).values(features[start:end])
+            found[task] = Ahead(latents[task], expected(logits, target.shape.value_support).T)
     return found
 
 
@@ -145,12 +145,15 @@ def _latents(
     }
 
 
-def _read(network: ScaleZeroNetwork, latents: Mapping[str, Tensor], actions: Mapping[str, Tensor]) -> Read:
+def _read(
+    network: ScaleZeroNetwork, latents: Mapping[str, Tensor], actions: Mapping[str, Tensor], *, states: bool = False
+) -> Read:
     """Read the windows of all tasks at once."""
     return network.read(
         torch.cat([latents[task].transpose(0, 1) for task in actions]),
         torch.cat([action.T for action in actions.values()]),
         stage=network.stage,
+        states=states,
     )
 
 

@@ -135,3 +135,31 @@ def collect(rows: Array, place: Array, out: Array) -> None:
         row, to = rows[place[n]], out[n]
         for i in range(row.size):
             to[i] += row[i]
+
+
+@lean
+def weave(latents: Array, table: Array, actions: Array, tokens: Array) -> None:
+    """Tokens `[B, 2 K + 1, D]` of latents `[B, K + 1, D]` and, between them, rows of a table for actions `[B, K]`."""
+    for b in range(latents.shape[0]):
+        for k in range(latents.shape[1]):
+            row, to = latents[b, k], tokens[b, 2 * k]
+            for i in range(row.size):
+                to[i] = row[i]
+        for k in range(actions.shape[1]):
+            row, to = table[actions[b, k]], tokens[b, 2 * k + 1]
+            for i in range(row.size):
+                to[i] = row[i]
+
+
+@lean
+def weave_backward(d: Array, actions: Array, d_latents: Array, d_table: Array) -> None:
+    """The gradient of `weave`; that of the table is added to `d_table`."""
+    for b in range(d_latents.shape[0]):
+        for k in range(d_latents.shape[1]):
+            row, to = d[b, 2 * k], d_latents[b, k]
+            for i in range(row.size):
+                to[i] = row[i]
+        for k in range(actions.shape[1]):
+            row, to = d[b, 2 * k + 1], d_table[actions[b, k]]
+            for i in range(row.size):
+                to[i] += row[i]
