@@ -231,26 +231,24 @@ def world_terms(said: Heads, goals: TaskGoals, norm: LatentNorm, group: int) -> 
 
 def task_loss(terms: Terms, cfg: ScaleZeroConfig) -> Tensor:
     """The weighted sum of a task's terms."""
-    return (
-        cfg.policy_coef * terms.policy
-        + cfg.value_coef * terms.value
-        + cfg.reward_coef * terms.reward
-        + cfg.latent_coef * terms.latent
-        - cfg.ent_coef * terms.entropy
-    )
+    coefs = (cfg.policy_coef, cfg.value_coef, cfg.reward_coef, cfg.latent_coef, -cfg.ent_coef)
+    stacked = torch.stack(terms)
+    return stacked @ stacked.new_tensor(coefs)
 
 
 def task_mean(losses: Mapping[str, Tensor], weights: Mapping[str, float] | None = None) -> Tensor:
     """The mean of the tasks' losses, whatever the number of windows of each; weighted if `weights` are given."""
     given = [1.0 if weights is None else weights[name] for name in losses]
-    return torch.stack([weight * loss for weight, loss in zip(given, losses.values(), strict=True)]).sum() / sum(given)
+    stacked = torch.stack(list(losses.values()))
+    return stacked @ stacked.new_tensor([weight / sum(given) for weight in given])
 
 
 def total_loss(losses: Tensor, routing: list[Routing], cfg: ScaleZeroConfig) -> Tensor:
     """The mean over tasks, and the mean of the layers' balance losses."""
     if not routing or cfg.balance_coef == 0.0:
         return losses
-    return losses + cfg.balance_coef * torch.stack([balance_loss(sent) for sent in routing]).mean()
+    spread = torch.stack([balance_loss(sent) for sent in routing]).sum()
+    return torch.add(losses, spread, alpha=cfg.balance_coef / len(routing))
 
 
 def scalezero_policy(context: PolicyContext) -> WorldPolicy:

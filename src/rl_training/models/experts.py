@@ -80,5 +80,7 @@ def balance_loss(routing: Routing) -> Tensor:
 
     f_e is the share of tokens that went to expert e, P_e its mean probability, which the gradient reaches.
     """
-    share = expert_loads(routing).to(routing.probability.dtype)
-    return routing.probability.shape[1] * (share * routing.probability.mean(dim=0)).sum()
+    probability = routing.probability
+    count, experts = probability.shape
+    share = expert_loads(routing).to(probability.dtype)
+    return probability.sum(dim=0) @ (share * (experts / max(count, 1)))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from rl_training.models.adapters import adapted
 from rl_training.models.encoders import Observations
+from rl_training.models.head_pairs import head_pair
 from rl_training.models.torso import MLP, linear
 from rl_training.models.transformer import Read, Transformer, TransformerShape
 from rl_training.models.transformer_blocks import compiled, woven
@@ -92,13 +93,11 @@ class TaskHeads(nn.Module):
 
     def follow(self, features: Tensor) -> Dynamics:
         """What features of action tokens say."""
-        hidden = nn.functional.silu(self.dynamics(features))
-        return Dynamics(self.latent(hidden), self.reward(hidden))
+        return Dynamics(*head_pair(features, self.dynamics, self.latent, self.reward))
 
     def predict(self, features: Tensor) -> Prediction:
         """What features of observation tokens say."""
-        hidden = nn.functional.silu(self.prediction(features))
-        return Prediction(self.policy(hidden), self.value(hidden))
+        return Prediction(*head_pair(features, self.prediction, self.policy, self.value))
 
     def values(self, features: Tensor) -> Tensor:
         """Of that the value alone."""

@@ -79,17 +79,24 @@ def woven(latents: Tensor, table: Tensor, actions: Tensor) -> Tensor:
     return _Woven.apply(latents, table, actions)  # type: ignore[no-any-return, no-untyped-call]
 
 
+def unwoven(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """The tokens of observations `[K + 1, B, D]` and of actions `[K, B, D]` among `[B, 2 K + 1, D]`."""
+    if not compiled(tokens):
+        return tokens[:, 0::2].transpose(0, 1), tokens[:, 1::2].transpose(0, 1)
+    return _Unwoven.apply(tokens)  # type: ignore[no-any-return, no-untyped-call]
+
+
 def normalized(x: Tensor, norm: Norm) -> Tensor:
     """The layer norm of `[..., D]`."""
     return _Normalized.apply(x, *norm)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def _array(x: Tensor) -> Array:
+def array_of(x: Tensor) -> Array:
     """The numbers of a tensor, without a copy where they are next to each other."""
     return np.ascontiguousarray(x.detach().numpy())
 
 
-def _multiply(a: Array, b: Array, out: Array | None = None) -> Array:
+def multiplied(a: Array, b: Array, out: Array | None = None) -> Array:
     """a @ b, on as many threads as torch has."""
     out = np.empty((len(a), b.shape[1]), np.float32) if out is None else out
     if a.size * b.shape[1] < _MANY and torch.get_num_threads() == 1:
@@ -109,8 +116,8 @@ class _Flat(NamedTuple):
 
 def _normalized(x: Array, scale: Tensor, shift: Tensor, out: Array) -> _Flat:
     """Write the layer norm of rows `[N, D]` to `out`."""
-    flat = _Flat(np.empty_like(x), np.empty(len(x), np.float32), _array(scale))
-    normalize(x, flat.scale, _array(shift), _EPS, flat.rows, flat.inverse, out)
+    flat = _Flat(np.empty_like(x), np.empty(len(x), np.float32), array_of(scale))
+    normalize(x, flat.scale, array_of(shift), _EPS, flat.rows, flat.inverse, out)
     return flat
 
 
@@ -127,7 +134,7 @@ class _Woven(torch.autograd.Function):
         count, states, width = latents.shape
         ctx.rows, ctx.actions = len(table), np.ascontiguousarray(actions.numpy(), np.int64)
         tokens = np.empty((count, 2 * states - 1, width), np.float32)
-        weave(_array(latents), _array(table), ctx.actions, tokens)
+        weave(array_of(latents), array_of(table), ctx.actions, tokens)
         return torch.from_numpy(tokens)
 
     @staticmethod
@@ -137,21 +144,35 @@ class _Woven(torch.autograd.Function):
             np.empty((count, length // 2 + 1, width), np.float32),
             np.zeros((ctx.rows, width), np.float32),
         )
-        weave_backward(_array(slopes[0]), ctx.actions, d_latents, d_table)
+        weave_backward(array_of(slopes[0]), ctx.actions, d_latents, d_table)
         return torch.from_numpy(d_latents), torch.from_numpy(d_table), None
+
+
+class _Unwoven(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        given = tokens.detach().numpy().swapaxes(0, 1)
+        return torch.from_numpy(given[0::2].copy()), torch.from_numpy(given[1::2].copy())
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> Tensor:
+        states, count, width = slopes[0].shape
+        d = np.empty((count, 2 * states - 1, width), np.float32)
+        d[:, 0::2], d[:, 1::2] = (slope.numpy().swapaxes(0, 1) for slope in slopes)
+        return torch.from_numpy(d)
 
 
 class _Normalized(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        rows = _array(x).reshape(-1, x.shape[-1])
+        rows = array_of(x).reshape(-1, x.shape[-1])
         result = np.empty_like(rows)
         ctx.flat = _normalized(rows, scale, shift, result)
         return torch.from_numpy(result).view(x.shape)
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        nothing, d = np.zeros_like(ctx.flat.rows), _array(slopes[0]).reshape(ctx.flat.rows.shape)
+        nothing, d = np.zeros_like(ctx.flat.rows), array_of(slopes[0]).reshape(ctx.flat.rows.shape)
         d_x, d_scale, d_shift = _normalized_backward(ctx.flat, d.copy(), nothing)
         return d_x.view(slopes[0].shape), d_scale, d_shift
 
@@ -180,16 +201,16 @@ class _AttentionBlock(torch.autograd.Function):
         every: int,
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        tokens = _array(x)
+        tokens = array_of(x)
         asking = tokens[:, ::every]
         rows = tokens.reshape(-1, x.shape[-1])
         read, found = np.empty_like(rows), np.empty(asking.shape, np.float32)
         flat = _normalized(rows, scale, shift, read)
-        product = _multiply(read, _array(into)).reshape(*x.shape[:2], -1)
+        product = multiplied(read, array_of(into)).reshape(*x.shape[:2], -1)
         absent = np.zeros(len(x), np.int64) if gone is None else np.ascontiguousarray(gone.numpy(), np.int64)
         shares = np.empty((*asking.shape[:2], *near.shape), np.float32)
-        attend(product, _array(near), absent, every, shares, found)
-        result = _multiply(found.reshape(-1, x.shape[-1]), _array(out)).reshape(asking.shape)
+        attend(product, array_of(near), absent, every, shares, found)
+        result = multiplied(found.reshape(-1, x.shape[-1]), array_of(out)).reshape(asking.shape)
         result += asking
         ctx.save_for_backward(into, out)
         ctx.kept, ctx.every = _Attended(flat, read, product, shares, found), every
@@ -197,22 +218,22 @@ class _AttentionBlock(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
-        (into, out), (flat, read, product, shares, found) = map(_array, ctx.saved_tensors), ctx.kept
+        (into, out), (flat, read, product, shares, found) = map(array_of, ctx.saved_tensors), ctx.kept
         _, _, _, learns_into, _, learns_out, _, _ = ctx.needs_input_grad
         width = found.shape[-1]
-        d = np.zeros_like(found) if slopes[0] is None else _array(slopes[0])
+        d = np.zeros_like(found) if slopes[0] is None else array_of(slopes[0])
         # Keys and values get their gradients from several tokens, and from whoever reads them besides.
-        d_product = np.zeros_like(product) if slopes[1] is None else _array(slopes[1]).copy()
+        d_product = np.zeros_like(product) if slopes[1] is None else array_of(slopes[1]).copy()
         d_near, d_rows = np.zeros(shares.shape[2:], np.float32), d.reshape(-1, width)
-        attend_backward(product, shares, ctx.every, _multiply(d_rows, out.T).reshape(d.shape), d_product, d_near)
+        attend_backward(product, shares, ctx.every, multiplied(d_rows, out.T).reshape(d.shape), d_product, d_near)
         d_read = d_product.reshape(-1, 3 * width)
         passed = d
         if ctx.every > 1:
             passed = np.zeros((*product.shape[:2], width), np.float32)
             passed[:, :: ctx.every] = d
-        d_x, d_scale, d_shift = _normalized_backward(flat, _multiply(d_read, into.T), passed.reshape(-1, width))
-        d_into = torch.from_numpy(_multiply(read.T, d_read)) if learns_into else None
-        d_out = torch.from_numpy(_multiply(found.reshape(-1, width).T, d_rows)) if learns_out else None
+        d_x, d_scale, d_shift = _normalized_backward(flat, multiplied(d_read, into.T), passed.reshape(-1, width))
+        d_into = torch.from_numpy(multiplied(read.T, d_read)) if learns_into else None
+        d_out = torch.from_numpy(multiplied(found.reshape(-1, width).T, d_rows)) if learns_out else None
         d_x = d_x.view(*product.shape[:2], width)
         return d_x, d_scale, d_shift, d_into, torch.from_numpy(d_near), d_out, None, None
 
@@ -243,7 +264,7 @@ def _sent(read: Array, router: Array) -> tuple[_Sent, list[int]]:
     shape = (len(read), router.shape[1])
     place, choice, ends = (np.empty(size, np.int64) for size in (shape[0], *shape))
     sent = _Sent(place, np.empty(shape, np.float32), choice, router)
-    route(_multiply(read, router), sent.probability, choice, place, ends)
+    route(multiplied(read, router), sent.probability, choice, place, ends)
     return sent, ends.tolist()
 
 
@@ -252,7 +273,7 @@ def _products(x: Array, weights: Sequence[Array], bounds: Sequence[int], columns
     out = np.empty((len(x), columns), np.float32)
     for number, weight in enumerate(weights):
         start, end = bounds[number], bounds[number + 1]
-        _multiply(x[start:end], weight, out[start:end])
+        multiplied(x[start:end], weight, out[start:end])
     return out
 
 
@@ -261,7 +282,7 @@ def _weight_slopes(x: Array, d: Array, bounds: Sequence[int]) -> list[Tensor]:
     found = np.empty((len(bounds) - 1, x.shape[1], d.shape[1]), np.float32)
     for number, slope in enumerate(found):
         start, end = bounds[number], bounds[number + 1]
-        _multiply(x[start:end].T, d[start:end], slope)
+        multiplied(x[start:end].T, d[start:end], slope)
     return [torch.from_numpy(found[0]), torch.from_numpy(found[1:])]
 
 
@@ -273,12 +294,12 @@ class _ExpertsBlock(torch.autograd.Function):
         ctx: Any, x: Tensor, scale: Tensor, shift: Tensor, into: Tensor, out: Tensor, *mixture: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         ctx.set_materialize_grads(False)
-        tokens, weights_in, weights_out, sent = _array(x), [_array(into)], [_array(out)], None
+        tokens, weights_in, weights_out, sent = array_of(x), [array_of(into)], [array_of(out)], None
         count, width = tokens.shape
         rows, bounds = np.empty((2 * count if mixture else count, width), np.float32), [0, count]
         flat = _normalized(tokens, scale, shift, rows[:count])
         if mixture:
-            router, expert_in, expert_out = map(_array, mixture)
+            router, expert_in, expert_out = map(array_of, mixture)
             sent, ends = _sent(rows[:count], router)
             bounds += [count + end for end in ends]
             weights_in, weights_out = [*weights_in, *expert_in], [*weights_out, *expert_out]
@@ -298,10 +319,10 @@ class _ExpertsBlock(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
-        into, out, *mixture = map(_array, ctx.saved_tensors)
+        into, out, *mixture = map(array_of, ctx.saved_tensors)
         flat, bounds, rows, hidden, units, done, sent = ctx.kept
         weights_in, weights_out = [into.T], [out.T]
-        d = np.zeros_like(flat.rows) if slopes[0] is None else _array(slopes[0])
+        d = np.zeros_like(flat.rows) if slopes[0] is None else array_of(slopes[0])
         d_done, d_logits, d_router = d, None, None
         if sent is not None:
             weights_in += [weight.T for weight in mixture[1]]
@@ -313,8 +334,8 @@ class _ExpertsBlock(torch.autograd.Function):
         d_read = d_rows[: len(d)]
         if sent is not None and d_logits is not None:
             collect(d_rows[len(d) :], sent.place, d_read)
-            d_read += _multiply(d_logits, sent.router.T)
-            d_router = torch.from_numpy(_multiply(rows[: len(d)].T, d_logits))
+            d_read += multiplied(d_logits, sent.router.T)
+            d_router = torch.from_numpy(multiplied(rows[: len(d)].T, d_logits))
         found = _normalized_backward(flat, d_read, d)
         (d_into, d_experts_in), (d_out, d_experts_out) = (
             _weight_slopes(*pair, bounds) for pair in ((rows, d_hidden), (units, d_done))
@@ -328,6 +349,6 @@ def _fetched_backward(d: Array, d_probability: Tensor | None, done: Array, sent:
     d_done, d_chosen, d_logits = np.empty_like(done), np.empty(count, np.float32), np.empty_like(sent.probability)
     d_done[:count] = d
     fetch_backward(d, done[count:], *sent[:3], d_done[count:], d_chosen)
-    given = np.zeros_like(sent.probability) if d_probability is None else _array(d_probability)
+    given = np.zeros_like(sent.probability) if d_probability is None else array_of(d_probability)
     route_backward(sent.probability, sent.choice, d_chosen, given, d_logits)
     return d_done, d_logits

@@ -17,6 +17,7 @@ from rl_training.models.encoders import Observations
 from rl_training.models.experts import Routing, expert_loads
 from rl_training.models.scalezero import Dynamics, Prediction, ScaleZeroNetwork, WorldShape
 from rl_training.models.transformer import Read
+from rl_training.models.transformer_blocks import unwoven
 from rl_training.ops.two_hot import expected, two_hot
 from rl_training.types import Array
 
@@ -102,8 +103,8 @@ def say(network: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Map
     read = _read(network, _latents(network, obs, actions), actions)
     length, heads, tokens = read.features.shape[1], {}, {}
     for task, (start, end) in _spans(actions).items():
-        own, of_task = read.features[start:end].transpose(0, 1), network.heads_of(task)
-        heads[task] = Heads(of_task.predict(own[0::2]), of_task.follow(own[1::2]))
+        (states, acts), of_task = unwoven(read.features[start:end]), network.heads_of(task)
+        heads[task] = Heads(of_task.predict(states), of_task.follow(acts))
         tokens[task] = slice(start * length, end * length)
     return Said(heads, read.routing, tokens)
 

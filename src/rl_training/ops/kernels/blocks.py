@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from rl_training.ops.kernels import lean
-from rl_training.ops.kernels.vectors import dot, exp32, total
+from rl_training.ops.kernels.vectors import dot, exp32, logistic32, total
 from rl_training.types import Array
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
@@ -163,3 +163,16 @@ def weave_backward(d: Array, actions: Array, d_latents: Array, d_table: Array) -
             row, to = d[b, 2 * k + 1], d_table[actions[b, k]]
             for i in range(row.size):
                 to[i] += row[i]
+
+
+@lean
+def add_and_open(x: Array, bias: Array, gates: Array) -> None:
+    """Turn rows of `x` `[N, H]` into silu(x + bias); `gates` become the logistic function of its inputs."""
+    for n in range(x.shape[0]):
+        row, opened = x[n], gates[n]
+        for i in range(row.size):
+            row[i] += bias[i]
+        for i in range(row.size):
+            opened[i] = logistic32(row[i])
+        for i in range(row.size):
+            row[i] *= opened[i]
