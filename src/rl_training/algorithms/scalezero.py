@@ -25,7 +25,7 @@ from rl_training.algorithms.base import (
 from rl_training.algorithms.gumbel_muzero import GumbelSearchConfig
 from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes, NetworkNames, widths_help
 from rl_training.algorithms.multi_task import MultiTaskAlgorithm
-from rl_training.algorithms.muzero import PuctSearchConfig, divergence
+from rl_training.algorithms.muzero import PuctSearchConfig
 from rl_training.algorithms.parts.model_inference import support_of
 from rl_training.algorithms.parts.reanalysis import reanalyze, with_search_values
 from rl_training.algorithms.parts.searching import GumbelPlay, PuctPlay
@@ -56,6 +56,7 @@ from rl_training.models.flat import FlatWeights, Follower, Learner
 from rl_training.models.scalezero import LatentNorm, ScaleZeroNetwork, WorldShape
 from rl_training.models.transformer import TransformerShape
 from rl_training.models.trunk import EncoderShape
+from rl_training.ops.divergences import summed_divergence, summed_entropy
 from rl_training.ops.two_hot import expected
 from rl_training.types import Array, Capabilities, Metrics, SpaceInfo, Step, UserError
 
@@ -206,54 +207,50 @@ class Terms(NamedTuple):
     entropy: Tensor
 
 
-def latent_divergence(predicted: Tensor, target: Tensor, norm: LatentNorm, group: int) -> Tensor:
-    """How far latents `[..., D]`, of which `predicted` are not yet normalised, are from targets; `[...]`.
+def latent_divergence(predicted: Tensor, target: Tensor, weight: Tensor, norm: LatentNorm, group: int) -> Tensor:
+    """How far latents `[..., D]`, of which `predicted` are not yet normalised, are from targets: a weighted sum.
 
     SimNorm: the mean over groups of KL(target, prediction). Layer norm: the mean of squared differences.
     """
-    if norm == "layer_norm":
-        return (nn.functional.layer_norm(predicted, predicted.shape[-1:]) - target).square().mean(dim=-1)
-    log_share = predicted.reshape(*predicted.shape[:-1], -1, group).log_softmax(dim=-1)
-    share = target.reshape(log_share.shape)
-    return (torch.xlogy(share, share) - share * log_share).sum(dim=-1).mean(dim=-1)
+    if norm == "simnorm":
+        return summed_divergence(predicted, target, weight, group)
+    apart = (nn.functional.layer_norm(predicted, predicted.shape[-1:]) - target).square().mean(dim=-1)
+    return (weight * apart).sum()
 
 
 def world_terms(said: Heads, goals: TaskGoals, norm: LatentNorm, group: int) -> Terms:
     """The parts of UniZero's loss for one task (arXiv:2406.10667): cross-entropies, less their targets' entropies."""
-    log_policy = said.prediction.policy.log_softmax(dim=-1)
-    entropy = -(log_policy.exp() * log_policy).sum(dim=-1)
-    latent = latent_divergence(said.dynamics.latent, goals.latent, norm, group)
+    policy, value = said.prediction
+    latent, reward = said.dynamics
     return Terms(
-        divergence(log_policy, goals.policy, goals.policy_weight),
-        divergence(said.prediction.value.log_softmax(dim=-1), goals.value, goals.value_weight),
-        divergence(said.dynamics.reward.log_softmax(dim=-1), goals.reward, goals.reward_weight),
-        (goals.reward_weight * latent).sum(),
-        (goals.policy_weight * entropy).sum(),
+        summed_divergence(policy, goals.policy, goals.policy_weight),
+        summed_divergence(value, goals.value, goals.value_weight),
+        summed_divergence(reward, goals.reward, goals.reward_weight),
+        latent_divergence(latent, goals.latent, goals.reward_weight, norm, group),
+        summed_entropy(policy, goals.policy_weight),
     )
 
 
 def task_loss(terms: Terms, cfg: ScaleZeroConfig) -> Tensor:
     """The weighted sum of a task's terms."""
-    return (
-        cfg.policy_coef * terms.policy
-        + cfg.value_coef * terms.value
-        + cfg.reward_coef * terms.reward
-        + cfg.latent_coef * terms.latent
-        - cfg.ent_coef * terms.entropy
-    )
+    coefs = (cfg.policy_coef, cfg.value_coef, cfg.reward_coef, cfg.latent_coef, -cfg.ent_coef)
+    stacked = torch.stack(terms)
+    return stacked @ stacked.new_tensor(coefs)
 
 
 def task_mean(losses: Mapping[str, Tensor], weights: Mapping[str, float] | None = None) -> Tensor:
     """The mean of the tasks' losses, whatever the number of windows of each; weighted if `weights` are given."""
     given = [1.0 if weights is None else weights[name] for name in losses]
-    return torch.stack([weight * loss for weight, loss in zip(given, losses.values(), strict=True)]).sum() / sum(given)
+    stacked = torch.stack(list(losses.values()))
+    return stacked @ stacked.new_tensor([weight / sum(given) for weight in given])
 
 
 def total_loss(losses: Tensor, routing: list[Routing], cfg: ScaleZeroConfig) -> Tensor:
     """The mean over tasks, and the mean of the layers' balance losses."""
     if not routing or cfg.balance_coef == 0.0:
         return losses
-    return losses + cfg.balance_coef * torch.stack([balance_loss(sent) for sent in routing]).mean()
+    spread = torch.stack([balance_loss(sent) for sent in routing]).sum()
+    return torch.add(losses, spread, alpha=cfg.balance_coef / len(routing))
 
 
 def scalezero_policy(context: PolicyContext) -> WorldPolicy:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.models.adapters import AdaptedWeight, AdapterShape
+from rl_training.models.transformer_blocks import Mixture
 from rl_training.ops.attention import gated
 
 
@@ -46,6 +47,10 @@ class Experts(nn.Module):
         weight, choice = probability.max(dim=-1)
         return shared + weight[:, None] * self._dispatch(x, choice, stage), Routing(probability, choice)
 
+    def mixture(self, stage: int) -> Mixture | None:
+        """The weights of those that the router chooses from, if there are any."""
+        return Mixture(self.router, self.expert_in(stage), self.expert_out(stage)) if self.count else None
+
     def _dispatch(self, x: Tensor, choice: Tensor, stage: int) -> Tensor:
         """The output of each token's own expert: tokens are sorted by expert, so that each is one product."""
         into, out = self.expert_in(stage), self.expert_out(stage)
@@ -75,5 +80,7 @@ def balance_loss(routing: Routing) -> Tensor:
 
     f_e is the share of tokens that went to expert e, P_e its mean probability, which the gradient reaches.
     """
-    share = expert_loads(routing).to(routing.probability.dtype)
-    return routing.probability.shape[1] * (share * routing.probability.mean(dim=0)).sum()
+    probability = routing.probability
+    count, experts = probability.shape
+    share = expert_loads(routing).to(probability.dtype)
+    return probability.sum(dim=0) @ (share * (experts / max(count, 1)))

@@ -17,9 +17,12 @@ from torch import Tensor, nn
 
 from rl_training.models.adapters import adapted
 from rl_training.models.encoders import Observations
+from rl_training.models.head_pairs import head_pair
 from rl_training.models.torso import MLP, linear
 from rl_training.models.transformer import Read, Transformer, TransformerShape
+from rl_training.models.transformer_blocks import compiled, woven
 from rl_training.models.trunk import EncoderShape
+from rl_training.ops.divergences import group_softmax
 from rl_training.ops.two_hot import Support
 from rl_training.types import SpaceInfo, UserError
 
@@ -94,13 +97,16 @@ class TaskHeads(nn.Module):
 
     def follow(self, features: Tensor) -> Dynamics:
         """What features of action tokens say."""
-        hidden = nn.functional.silu(self.dynamics(features))
-        return Dynamics(self.latent(hidden), self.reward(hidden))
+        return Dynamics(*head_pair(features, self.dynamics, self.latent, self.reward))
 
     def predict(self, features: Tensor) -> Prediction:
         """What features of observation tokens say."""
-        hidden = nn.functional.silu(self.prediction(features))
-        return Prediction(self.policy(hidden), self.value(hidden))
+        return Prediction(*head_pair(features, self.prediction, self.policy, self.value))
+
+    def values(self, features: Tensor) -> Tensor:
+        """Of that the value alone."""
+        logits: Tensor = self.value(nn.functional.silu(self.prediction(features)))
+        return logits
 
 
 class ScaleZeroNetwork(nn.Module):
@@ -150,21 +156,26 @@ class ScaleZeroNetwork(nn.Module):
         """Latents as tokens: softmax within groups (SimNorm, arXiv:2204.00616), or of mean 0 and variance 1."""
         if self.shape.latent_norm == "layer_norm":
             return nn.functional.layer_norm(latent, latent.shape[-1:])
-        return latent.reshape(*latent.shape[:-1], -1, self.shape.group).softmax(dim=-1).flatten(-2)
+        return group_softmax(latent, self.shape.group)
 
     def encode(self, task: str, obs: Observations) -> Tensor:
         """The latents `[B, D]` of a task's observations, normalised."""
         return self.normalized(self.encoders[self._numbers[task]](obs))
 
-    def read(self, latents: Tensor, actions: Tensor, absent: Tensor | None = None, *, stage: int) -> Read:
+    def read(
+        self, latents: Tensor, actions: Tensor, absent: Tensor | None = None, *, stage: int, states: bool = False
+    ) -> Read:
         """Sequences of latents `[B, K + 1, D]` and of the actions `[B, K]` between them: 2 K + 1 tokens.
 
-        The first `absent` `[B]` steps of a row are not there.
+        The first `absent` `[B]` steps of a row are not there. With `states`, features are those of latents alone.
         """
-        tokens = latents.new_empty(len(latents), 2 * latents.shape[1] - 1, latents.shape[2])
-        tokens[:, 0::2] = latents
-        tokens[:, 1::2] = self.actions[actions]
-        read: Read = self.transformer(tokens, None if absent is None else 2 * absent, stage)
+        if compiled(latents):
+            tokens = woven(latents, self.actions, actions)
+        else:
+            tokens = latents.new_empty(len(latents), 2 * latents.shape[1] - 1, latents.shape[2])
+            tokens[:, 0::2] = latents
+            tokens[:, 1::2] = self.actions[actions]
+        read: Read = self.transformer(tokens, None if absent is None else 2 * absent, stage, states=states)
         return read
 
     @property

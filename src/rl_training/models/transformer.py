@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rl_training.models.adapters import AdaptedWeight, AdapterShape
 from rl_training.models.experts import Experts, Routing
+from rl_training.models.transformer_blocks import Norm, attention_block, compiled, experts_block, normalized
 from rl_training.ops.attention import window_attention
 from rl_training.types import UserError
 
@@ -52,8 +53,14 @@ class Read(NamedTuple):
     """What a transformer makes of sequences."""
 
     features: Tensor  # [B, T, D]
-    past: Past
+    products: list[Tensor]  # of each layer: queries, keys and values [B, T, 3 D]
     routing: list[Routing]  # of each layer with experts, for the tokens in the order [B, T]
+
+    @property
+    def past(self) -> Past:
+        """The keys and values of all tokens."""
+        pairs = [product.chunk(3, dim=-1)[1:] for product in self.products]
+        return Past([key for key, _ in pairs], [value for _, value in pairs])
 
 
 class Attention(nn.Module):
@@ -91,10 +98,27 @@ class Layer(nn.Module):
         self.second_norm = nn.LayerNorm(shape.width)
         self.experts = Experts(shape.width, shape.hidden, shape.experts, shape.adapter)
 
+    def look(self, x: Tensor, absent: Tensor | None, stage: int, every: int = 1) -> tuple[Tensor, Tensor]:
+        """Tokens `[B, T, D]` after attention over whole sequences, and their queries, keys and values `[B, T, 3 D]`.
+
+        Only `every` so manyth token looks, and is in the first result.
+        """
+        attention, norm = self.attention, self.first_norm
+        if not compiled(x):
+            product = attention.project(norm(x), stage)
+            return (x + attention(product, absent, stage))[:, ::every], product
+        weights = (attention.into(stage), attention.distance, attention.out(stage))
+        return attention_block(x, Norm(norm.weight, norm.bias), *weights, absent, every)
+
     def feed(self, x: Tensor, stage: int) -> tuple[Tensor, Routing | None]:
         """Tokens `[..., D]` after the feed-forward part."""
-        out, routing = self.experts(self.second_norm(x).flatten(0, -2), stage)
-        return x + out.view_as(x), routing
+        if not compiled(x):
+            out, routing = self.experts(self.second_norm(x).flatten(0, -2), stage)
+            return x + out.view_as(x), routing
+        norm, experts = self.second_norm, self.experts
+        given = (experts.shared_in(stage), experts.shared_out(stage), experts.mixture(stage))
+        after, probability, choice = experts_block(x.flatten(0, -2), Norm(norm.weight, norm.bias), *given)
+        return after.view_as(x), None if probability is None or choice is None else Routing(probability, choice)
 
 
 class Transformer(nn.Module):
@@ -109,18 +133,20 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList([Layer(shape) for _ in range(shape.layers)])
         self.norm = nn.LayerNorm(shape.width)
 
-    def forward(self, tokens: Tensor, absent: Tensor | None = None, stage: int = 0) -> Read:
-        """Read sequences that begin with an observation; the first `absent` `[B]` tokens of a row are not there."""
-        x, keys, values, routing = tokens, [], [], []
-        for layer in self.layers:
+    def forward(self, tokens: Tensor, absent: Tensor | None = None, stage: int = 0, *, states: bool = False) -> Read:
+        """Read sequences that begin with an observation; the first `absent` `[B]` tokens of a row are not there.
+
+        With `states`, features and the last layer's routing are those of observations alone.
+        """
+        x, products, routing = tokens, [], []
+        for number, layer in enumerate(self.layers, start=1):
             assert isinstance(layer, Layer)
-            product = layer.attention.project(layer.first_norm(x), stage)
-            x, sent = layer.feed(x + layer.attention(product, absent, stage), stage)
-            _, key, value = product.chunk(3, dim=-1)
-            keys.append(key)
-            values.append(value)
+            x, product = layer.look(x, absent, stage, 2 if states and number == len(self.layers) else 1)
+            x, sent = layer.feed(x, stage)
+            products.append(product)
             routing += [] if sent is None else [sent]
-        return Read(self.norm(x), Past(keys, values), routing)
+        features = normalized(x, Norm(self.norm.weight, self.norm.bias)) if compiled(x) else self.norm(x)
+        return Read(features, products, routing)
 
     def step(self, token: Tensor, past: Past, hidden: Tensor, stage: int = 0) -> tuple[Tensor, Past]:
         """One token `[B, D]` more, after `S` of which the newest comes first; `hidden` `[B, S]`: what is not seen.

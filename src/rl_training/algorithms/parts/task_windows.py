@@ -17,6 +17,7 @@ from rl_training.models.encoders import Observations
 from rl_training.models.experts import Routing, expert_loads
 from rl_training.models.scalezero import Dynamics, Prediction, ScaleZeroNetwork, WorldShape
 from rl_training.models.transformer import Read
+from rl_training.models.transformer_blocks import unwoven
 from rl_training.ops.two_hot import expected, two_hot
 from rl_training.types import Array
 
@@ -102,8 +103,8 @@ def say(network: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Map
     read = _read(network, _latents(network, obs, actions), actions)
     length, heads, tokens = read.features.shape[1], {}, {}
     for task, (start, end) in _spans(actions).items():
-        own, of_task = read.features[start:end].transpose(0, 1), network.heads_of(task)
-        heads[task] = Heads(of_task.predict(own[0::2]), of_task.follow(own[1::2]))
+        (states, acts), of_task = unwoven(read.features[start:end]), network.heads_of(task)
+        heads[task] = Heads(of_task.predict(states), of_task.follow(acts))
         tokens[task] = slice(start * length, end * length)
     return Said(heads, read.routing, tokens)
 
@@ -121,11 +122,11 @@ def look_ahead(
     """Latents and values by a target network: observations of `[(T + 1) B]` rows, time first, and actions `[T, B]`."""
     with torch.no_grad():
         latents = _latents(target, obs, actions)
-        features = _read(target, latents, actions).features[:, 0::2]
+        features = _read(target, latents, actions, states=True).features
         found = {}
         for task, (start, end) in _spans(actions).items():
-            logits = target.heads_of(task).predict(features[start:end].transpose(0, 1)).value
-            found[task] = Ahead(latents[task], expected(logits, target.shape.value_support))
+            logits = target.heads_of(task).values(features[start:end])
+            found[task] = Ahead(latents[task], expected(logits, target.shape.value_support).T)
     return found
 
 
@@ -145,12 +146,15 @@ def _latents(
     }
 
 
-def _read(network: ScaleZeroNetwork, latents: Mapping[str, Tensor], actions: Mapping[str, Tensor]) -> Read:
+def _read(
+    network: ScaleZeroNetwork, latents: Mapping[str, Tensor], actions: Mapping[str, Tensor], *, states: bool = False
+) -> Read:
     """Read the windows of all tasks at once."""
     return network.read(
         torch.cat([latents[task].transpose(0, 1) for task in actions]),
         torch.cat([action.T for action in actions.values()]),
         stage=network.stage,
+        states=states,
     )
 
 

@@ -38,23 +38,26 @@ def gate_backward(x: Array, d: Array, d_x: Array) -> None:
 
 
 @lean
-def attend(product: Array, near: Array, absent: Array, shares: Array, out: Array) -> None:
-    """What the tokens of `[B, T]` find in their windows; `shares` `[B, T, H, reach]` are their weights by distance.
+def attend(product: Array, near: Array, absent: Array, every: int, shares: Array, out: Array) -> None:
+    """What tokens of `[B, T]` find in their windows, the first and then each that is `every` further, to `[B, S, D]`.
+
+    `shares` `[B, S, H, reach]` are the weights of what they see, by distance.
 
     `product` `[B, T, 3 D]` are queries, keys and values, `near` `[H, reach]` is added to scores by distance. A token at
     an odd place, an action, sees `reach` tokens, others one less. The first `absent` `[B]` of a row see and are seen by
     themselves alone. Distances that are not seen have a share of 0.
     """
-    count, length, size = out.shape
+    count, asking, size = out.shape
     heads, reach = near.shape
     each = size // heads
     factor = np.float32(1.0 / math.sqrt(each))
     for b in range(count):
-        for t in range(length):
+        for s in range(asking):
+            t = s * every
             seen = min(reach - 1 + t % 2, t - absent[b] + 1) if t >= absent[b] else 1
             for h in range(heads):
-                first, last, share = h * each, (h + 1) * each, shares[b, t, h]
-                query, found, high = product[b, t, first:last], out[b, t, first:last], np.float32(-np.inf)
+                first, last, share = h * each, (h + 1) * each, shares[b, s, h]
+                query, found, high = product[b, t, first:last], out[b, s, first:last], np.float32(-np.inf)
                 for j in range(seen):
                     key = product[b, t - j, size + first : size + last]
                     share[j] = dot(query, key) * factor + near[h, j]
@@ -74,17 +77,18 @@ def attend(product: Array, near: Array, absent: Array, shares: Array, out: Array
 
 
 @lean
-def attend_backward(product: Array, shares: Array, d: Array, d_product: Array, d_near: Array) -> None:
-    """The gradient of `attend`: `d` `[B, T, D]` is that of its results; the others must be zeros, and get theirs."""
-    count, length, size = d.shape
+def attend_backward(product: Array, shares: Array, every: int, d: Array, d_product: Array, d_near: Array) -> None:
+    """The gradient of `attend`: `d` `[B, S, D]` is that of its results; the others must be zeros, and get theirs."""
+    count, asking, size = d.shape
     heads, reach = d_near.shape
     each = size // heads
     factor = np.float32(1.0 / math.sqrt(each))
     for b in range(count):
-        for t in range(length):
+        for s in range(asking):
+            t = s * every
             for h in range(heads):
-                first, last, share = h * each, (h + 1) * each, shares[b, t, h]
-                slope, query, d_query = d[b, t, first:last], product[b, t, first:last], d_product[b, t, first:last]
+                first, last, share = h * each, (h + 1) * each, shares[b, s, h]
+                slope, query, d_query = d[b, s, first:last], product[b, t, first:last], d_product[b, t, first:last]
                 mean, seen = _ZERO, min(reach, t + 1)
                 for j in range(seen):
                     if share[j] > _ZERO:
