@@ -10,12 +10,13 @@ from torch import Tensor
 
 from rl_training.models.adapters import AdapterShape
 from rl_training.models.transformer import Layer, Transformer, TransformerShape
+from rl_training.ops.fast_path import torch_alone
 from scalezero_worlds import stir
 
 
-def transformer(experts: int, *, context: int = 2, stage: int = 0) -> Transformer:
+def transformer(experts: int, *, heads: int = 2, context: int = 2, stage: int = 0) -> Transformer:
     torch.manual_seed(0)
-    made = Transformer(TransformerShape(16, 2, 2, context, 12, experts, AdapterShape(2, 4.0, 2)))
+    made = Transformer(TransformerShape(16, 2, heads, context, 12, experts, AdapterShape(2, 4.0, 2)))
     stir(made)
     for layer in made.layers:
         assert isinstance(layer, Layer)
@@ -30,10 +31,10 @@ def transformer(experts: int, *, context: int = 2, stage: int = 0) -> Transforme
     return made
 
 
-def results(model: Transformer, x: Tensor, absent: Tensor | None, stage: int) -> list[Tensor]:
+def results(model: Transformer, x: Tensor, absent: Tensor | None, stage: int, *, states: bool = False) -> list[Tensor]:
     """What is read, and the gradients of parameters and tokens: of everything that is read, its routing too."""
     x = x.detach().clone().requires_grad_()
-    read = model(x, absent, stage)
+    read = model(x, absent, stage, states=states)
     parts = [read.features, *read.past.keys, *read.past.values, *(sent.probability for sent in read.routing)]
     total = sum((part * torch.linspace(-1.0, 1.0, part.numel()).to(part).view_as(part)).sum() for part in parts)
     leaves = [x, *(parameter for parameter in model.parameters() if parameter.requires_grad)]
@@ -58,3 +59,32 @@ def test_tokens_that_are_no_rows_of_memory() -> None:
     x = torch.randn(7, 3, 16, generator=torch.Generator().manual_seed(5)).transpose(0, 1)
     for one, other in zip(results(model, x, None, 0), results(model, x.contiguous(), None, 0), strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("states", [False, True], ids=["all_tokens", "states"])
+@pytest.mark.parametrize("context", [1, 3, 5])
+@pytest.mark.parametrize("heads", [1, 4])
+def test_windows_of_any_length_and_all_heads_equal_torch(heads: int, context: int, states: bool) -> None:
+    model = transformer(3, heads=heads, context=context)
+    x = torch.randn(3, 9, 16, generator=torch.Generator().manual_seed(5))
+    with torch_alone():
+        plain = results(model, x, None, 0, states=states)
+    for one, other in zip(results(model, x, None, 0, states=states), plain, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=5e-5)
+
+
+def test_states_are_the_same_with_and_without_the_tokens_of_actions() -> None:
+    model = transformer(3)
+    x = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(5))
+    for given in (torch_alone(False), torch_alone()):
+        with given:
+            torch.testing.assert_close(model(x, states=True).features, model(x).features[:, 0::2])
+
+
+def test_torch_works_alone_where_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = transformer(3), torch.randn(3, 7, 16)
+    monkeypatch.setattr("rl_training.models.transformer.attention_block", None)
+    with torch_alone():
+        model(x)
+    with pytest.raises(TypeError):
+        model(x)

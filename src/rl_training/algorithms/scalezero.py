@@ -57,6 +57,7 @@ from rl_training.models.scalezero import LatentNorm, ScaleZeroNetwork, WorldShap
 from rl_training.models.transformer import TransformerShape
 from rl_training.models.trunk import EncoderShape
 from rl_training.ops.divergences import summed_divergence, summed_entropy
+from rl_training.ops.fast_path import torch_alone
 from rl_training.ops.two_hot import expected
 from rl_training.types import Array, Capabilities, Metrics, SpaceInfo, Step, UserError
 
@@ -345,7 +346,8 @@ class ScaleZero(MultiTaskAlgorithm):
 
     def learn_from(self, memories: Mapping[str, Memory], updates: int) -> Metrics:
         self.network.train()
-        found = [self.update(memories) for _ in range(updates)]
+        with torch_alone(self.policy.engine == "autograd"):
+            found = [self.update(memories) for _ in range(updates)]
         self.network.eval()
         means = {name: sum(metrics[name] for metrics in found) / updates for name in found[0]} if found else {}
         return means | {"stage": float(self.network.stage), "solved_tasks": float(len(self.solved))}

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.models.transformer_blocks import array_of, compiled, multiplied
+from rl_training.models.transformer_blocks import array_of, multiplied
+from rl_training.ops.fast_path import compiled
 from rl_training.ops.kernels.blocks import add_and_open
 from rl_training.ops.kernels.unroll import silu_backward
 from rl_training.types import Array

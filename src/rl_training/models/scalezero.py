@@ -20,9 +20,10 @@ from rl_training.models.encoders import Observations
 from rl_training.models.head_pairs import head_pair
 from rl_training.models.torso import MLP, linear
 from rl_training.models.transformer import Read, Transformer, TransformerShape
-from rl_training.models.transformer_blocks import compiled, woven
+from rl_training.models.transformer_blocks import woven
 from rl_training.models.trunk import EncoderShape
 from rl_training.ops.divergences import group_softmax
+from rl_training.ops.fast_path import compiled
 from rl_training.ops.two_hot import Support
 from rl_training.types import SpaceInfo, UserError
 

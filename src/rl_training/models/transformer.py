@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from rl_training.models.adapters import AdaptedWeight, AdapterShape
 from rl_training.models.experts import Experts, Routing
-from rl_training.models.transformer_blocks import Norm, attention_block, compiled, experts_block, normalized
+from rl_training.models.transformer_blocks import Norm, attention_block, experts_block, normalized
 from rl_training.ops.attention import window_attention
+from rl_training.ops.fast_path import compiled
 from rl_training.types import UserError
 
 
@@ -101,7 +102,7 @@ class Layer(nn.Module):
     def look(self, x: Tensor, absent: Tensor | None, stage: int, every: int = 1) -> tuple[Tensor, Tensor]:
         """Tokens `[B, T, D]` after attention over whole sequences, and their queries, keys and values `[B, T, 3 D]`.
 
-        Only `every` so manyth token looks, and is in the first result.
+        Only one in `every` tokens looks, from the first on, and is in the first result.
         """
         attention, norm = self.attention, self.first_norm
         if not compiled(x):

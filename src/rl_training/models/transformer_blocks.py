@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.ops.fast_path import compiled
 from rl_training.ops.kernels.attention import attend, attend_backward, gate, gate_backward
 from rl_training.ops.kernels.blocks import (
     collect,
@@ -48,17 +49,13 @@ class Mixture(NamedTuple):
     out: Tensor
 
 
-def compiled(x: Tensor) -> bool:
-    """Whether these blocks can read `x`."""
-    return x.device.type == "cpu" and x.dtype == torch.float32
-
-
 def attention_block(
     x: Tensor, norm: Norm, into: Tensor, near: Tensor, out: Tensor, absent: Tensor | None = None, every: int = 1
 ) -> tuple[Tensor, Tensor]:
     """x + window_attention(norm(x) into, near) out, for tokens `[B, T, D]`; and queries, keys and values `[B, T, 3 D]`.
 
-    `near` and `absent` are those of `window_attention`. Only `every` so manyth token asks, and is in the first result.
+    `near` and `absent` are those of `window_attention`. Only one in `every` tokens asks, from the first on, and is in
+    the first result.
     """
     return _AttentionBlock.apply(x, *norm, into, near, out, absent, every)  # type: ignore[no-any-return, no-untyped-call]
 

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_training.ops.fast_path import compiled
 from rl_training.ops.kernels import divergences as kernels
 from rl_training.types import Array
 
 
 def group_softmax(x: Tensor, group: int) -> Tensor:
     """Softmax of `[..., D]` within groups of so many columns."""
-    if _compiled(x):
+    if compiled(x):
         return _GroupSoftmax.apply(x, group)  # type: ignore[no-any-return, no-untyped-call]
     return x.reshape(*x.shape[:-1], -1, group).softmax(dim=-1).flatten(-2)
 
@@ -26,7 +27,7 @@ def summed_divergence(logits: Tensor, target: Tensor, weight: Tensor, group: int
     alone. It is that of the cross-entropy, which cannot fall below the target's own entropy.
     """
     group = logits.shape[-1] if group is None else group
-    if _compiled(logits):
+    if compiled(logits):
         return _Loss.apply(  # type: ignore[no-any-return, no-untyped-call]
             logits, weight, lambda row, its, d: kernels.divergences(row, _rows(target).numpy(), its, group, d)
         )
@@ -38,14 +39,10 @@ def summed_divergence(logits: Tensor, target: Tensor, weight: Tensor, group: int
 
 def summed_entropy(logits: Tensor, weight: Tensor) -> Tensor:
     """The sum of `weight` `[...]` times the entropy of the softmax of `[..., D]`."""
-    if _compiled(logits):
+    if compiled(logits):
         return _Loss.apply(logits, weight, kernels.entropies)  # type: ignore[no-any-return, no-untyped-call]
     log_share = logits.log_softmax(dim=-1)
     return -(weight.detach()[..., None] * log_share.exp() * log_share).sum()
-
-
-def _compiled(x: Tensor) -> bool:
-    return x.device.type == "cpu" and x.dtype == torch.float32
 
 
 def _rows(x: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from rl_training.algorithms.parts.searching import Plan, Play, SearchingPolicy, 
 from rl_training.models.scalezero import ScaleZeroNetwork, WorldShape
 from rl_training.models.scalezero_engine import CompiledWorldModel
 from rl_training.models.scalezero_search import TorchWorldModel, latents_before
+from rl_training.ops.fast_path import torch_alone
 from rl_training.types import Array, Carry, SpaceInfo, UserError
 
 _NETWORK = "network."
@@ -44,9 +45,10 @@ class WorldPlanner(TreePlanner):
         count, model, observer = len(moments.obs), self._model, self._observer
         model.discount = self._policy.values["gamma"]
         rows = observer.scaled(moments.obs.reshape(-1, *moments.obs.shape[2:]))
-        latents = latents_before(self._network, self._task, observer.tensors(rows), count)
-        roots = model.roots(latents, moments.action, moments.absent)
-        return self.plan(model, roots._replace(mask=observer.mask(moments.obs[:, -1])), rng, temperature)
+        with torch_alone(self._policy.engine == "autograd"):
+            latents = latents_before(self._network, self._task, observer.tensors(rows), count)
+            roots = model.roots(latents, moments.action, moments.absent)
+            return self.plan(model, roots._replace(mask=observer.mask(moments.obs[:, -1])), rng, temperature)
 
 
 class WorldPolicy(SearchingPolicy):
