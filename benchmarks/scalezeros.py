@@ -22,8 +22,6 @@ def scalezero_run(side: str, **settings: Any) -> Any:
         "env_id": "CartPole-v1",
         "num_envs": 8,
         "engine": engine_of(side),
-        "expert_size": 64,
-        "batch_size": 32,
         "learning_starts": 500,
         "train_every": 8,
         "updates_per_step": 0.25,

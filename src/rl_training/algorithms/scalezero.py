@@ -74,7 +74,7 @@ class ScaleZeroModelConfig(EncodedModelConfig):
     layers: int = setting(2, "Layers of the transformer.", ge=1, probe=1)
     heads: int = setting(2, "Attention heads of a layer.", ge=1, probe=1)
     context_length: int = setting(4, "Steps that a token sees, its own included.", ge=1, probe=1)
-    expert_size: int = setting(128, "Hidden width of every expert.", ge=1, probe=4)
+    expert_size: int = setting(64, "Hidden width of every expert.", ge=1, probe=4)
     experts: int = setting(
         4, "Experts that the router of a layer chooses from, besides the shared one; 0: a dense layer.", ge=0, probe=0
     )
@@ -155,7 +155,7 @@ class ScaleZeroConfig(PuctSearchConfig, GumbelSearchConfig):
         report=True,
         probe=0.1,
     )
-    batch_size: int = setting(64, "Windows of each task in a minibatch.", ge=1, probe=5)
+    batch_size: int = setting(32, "Windows of each task in a minibatch.", ge=1, probe=5)
     value_coef: float = setting(1.0, "Weight of the value loss.", ge=0.0)
     latent_coef: float = setting(10.0, "Weight of the loss of the next latent.", ge=0.0, probe=0.0)
     balance_coef: float = setting(
