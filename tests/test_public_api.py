@@ -39,6 +39,7 @@ from rl_training import (
     GumbelMuZero,
     MuZero,
     RecurrentPPO,
+    ScaleZero,
     UserError,
     evaluate_checkpoint,
     load_config,
@@ -85,6 +86,13 @@ SMALL_OFFLINE: dict[str, Any] = {
     "bc_baseline_updates": 1,
 }
 SMALL_PLANNING: dict[str, Any] = SMALL_OFF_POLICY | {"num_simulations": 4, "unroll_steps": 2, "latent_size": 8}
+SMALL_WORLD: dict[str, Any] = SMALL_OFF_POLICY | {
+    "num_simulations": 4,
+    "unroll_steps": 2,
+    "width": 16,
+    "layers": 1,
+    "expert_size": 8,
+}
 SMALL_DREAMS: dict[str, Any] = {
     **{key: value for key, value in SMALL_OFF_POLICY.items() if key != "hidden_sizes"},
     "size": "xxs",
@@ -117,6 +125,7 @@ CLASSES = {
     MuZero: SMALL_PLANNING | {"temperature": 0.5},
     GumbelMuZero: SMALL_PLANNING,
     EfficientZero: SMALL_PLANNING | {"prefix_size": 8, "projection_size": 8, "temperature": 0.5},
+    ScaleZero: SMALL_WORLD,
     Dreamer: SMALL_DREAMS,
 }
 SHOWN = {"CartPole-v1": 4, "Pendulum-v1": 3}
