@@ -341,7 +341,9 @@ def read_values(learner: Any, obs: np.ndarray, *, in_a_row: bool) -> np.ndarray:
     policy, rows = learner.policy, obs if in_a_row else obs[:, None]
     network, task = policy.network, policy.task
     with torch.no_grad():
-        latents = network.encode(task, torch.from_numpy(policy.observers[task].scaled(rows.reshape(-1, *obs.shape[1:]))))
+        latents = network.encode(
+            task, torch.from_numpy(policy.observers[task].scaled(rows.reshape(-1, *obs.shape[1:])))
+        )
         latents = latents.view(1 if in_a_row else len(obs), -1, latents.shape[-1])
         actions = torch.zeros(len(latents), latents.shape[1] - 1, dtype=torch.int64)
         features = network.read(latents, actions, stage=network.stage).features[:, 0::2]

@@ -422,8 +422,11 @@ class ScaleZero(MultiTaskAlgorithm):
         } | loads_of(said, task)
 
     def training_state(self) -> dict[str, Any]:
+        # Of all weights, so that the form of a checkpoint depends on no stage.
+        trained = _which_are_trained(self.network)
+        moments = self.learner.optimizer.state_dict()
         return {
-            "optimizer": self.learner.optimizer.state_dict(),
+            "optimizer": {name: _among(trained, kept) if kept.ndim else kept for name, kept in moments.items()},
             "target": self.follower.state_dict(),
             "solved": list(self.solved),
             "stage_began": self.stage_began,
@@ -432,9 +435,24 @@ class ScaleZero(MultiTaskAlgorithm):
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
         self._train_stage()  # of the stage that the network was loaded with
-        self.learner.optimizer.load_state_dict(state["optimizer"])
+        trained = _which_are_trained(self.network)
+        moments = {name: kept[trained] if kept.ndim else kept for name, kept in state["optimizer"].items()}
+        self.learner.optimizer.load_state_dict(moments)
         self.follower.load_state_dict(state["target"])
         self.solved, self.stage_began, self.n_updates = list(state["solved"]), state["stage_began"], state["n_updates"]
+
+
+def _which_are_trained(network: ScaleZeroNetwork) -> Tensor:
+    """Which of all weights, parameter after parameter, are trained; `[N]`."""
+    parts = [torch.full((parameter.numel(),), parameter.requires_grad) for parameter in network.parameters()]
+    return torch.cat(parts).to(network.actions.device)
+
+
+def _among(trained: Tensor, numbers: Tensor) -> Tensor:
+    """Numbers of the trained weights among those of all weights, which are 0."""
+    spread = numbers.new_zeros(trained.shape)
+    spread[trained] = numbers
+    return spread
 
 
 def _task_weights(cfg: ScaleZeroConfig, tasks: Mapping[str, SpaceInfo]) -> dict[str, float]:
