@@ -388,8 +388,8 @@ def test_unknown_metrics_are_said(metric: str, tmp_path: Path) -> None:
         ),
         (
             {"tasks": {**TWO, "steer": "task_worlds:Steer"}},
-            f"tasks.steer: algo='{SPEC}': cannot work with the continuous actions of task_worlds:Steer, only with discrete "
-            "ones",
+            f"tasks.steer: algo='{SPEC}': cannot work with the continuous actions of task_worlds:Steer, only with "
+            "discrete ones",
         ),
         (
             {
