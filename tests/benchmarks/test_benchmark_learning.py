@@ -298,7 +298,8 @@ def test_every_algorithm_has_a_pair() -> None:
     """All but those that are compared by speed alone.
 
     The peer of planning, mctx, searches and does not learn; that of world models, SheepRL, takes hours; that of
-    several tasks, LightZero's ScaleZero, needs torch.distributed. Those of actor-learners are never synchronous: how old their policies are is different in every run.
+    several tasks, LightZero's ScaleZero, needs torch.distributed. Those of actor-learners are never synchronous: how
+    old their policies are is different in every run.
     """
     from rl_training.experiment.registry import REGISTRY
 
