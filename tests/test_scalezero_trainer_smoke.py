@@ -11,7 +11,7 @@ import pytest
 from planning_smoke import PlanningSmoke
 from rl_training import UserError, evaluate_checkpoint
 from rl_training.runtime.scalezero_trainer import train_scalezero
-from rl_training.testing.contract import CHECKS
+from rl_training.testing.contract import CHECKS, check_resumes
 from run_helpers import cut_and_resume, latest, metrics_rows, run_differences
 
 TASKS = {"cartpole": "CartPole-v1", "acrobot": {"env_id": "Acrobot-v1", "time_limit": 10}}
@@ -83,6 +83,7 @@ def test_the_contract_holds_with_two_tasks(check: Callable[..., None]) -> None:
     check("scalezero", tasks=2)
 
 
-def test_the_contract_holds_with_two_tasks_and_stages() -> None:
-    for check in CHECKS[1:3]:
-        check("scalezero", tasks=2, stages=3, stage_updates=3, reanalyze_ratio=0.5, prioritized=True)
+@pytest.mark.parametrize("stages", [2, 3])
+def test_a_later_stage_resumes_to_the_bit(stages: int) -> None:
+    """Of a second stage, which is half way, and of a third, which has just begun."""
+    check_resumes("scalezero", tasks=2, stages=stages, stage_updates=6, reanalyze_ratio=0.5, prioritized=True)

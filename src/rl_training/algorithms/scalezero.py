@@ -313,7 +313,8 @@ class ScaleZero(MultiTaskAlgorithm):
         self.ranges[task].time_limit = limit
 
     def observe(self, task: str, steps: Sequence[Step]) -> None:
-        self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))
+        if task in self.network.trained_tasks:  # or what left would change, where all tasks are gathered from again
+            self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))
         self.ranges[task].see(np.concatenate([step.reward[step.real] for step in steps]), self.cfg.gamma)
 
     def hear(self, metrics: Mapping[str, Metrics]) -> None:
