@@ -84,7 +84,11 @@ _ROWS: Mapping[str, tuple[int, Settings, Settings]] = {
     "cartpole/appo": (800, CARTPOLE, _CURVES | {"target_update_interval": 3, "kl_coef": 0.2, "kl_target": 0.01}),
     "cartpole/muzero": (300, CARTPOLE, {"temperature_schedule": 0.1}),
     "cartpole/a2c": (3200, CARTPOLE | {"num_envs": 8}, {"normalize_obs": True}),  # in native form
-    "cartpole/scalezero": (240, CARTPOLE, {"stages": 3, "stage_updates": 40, "normalize_obs": True}),
+    "cartpole/scalezero": (
+        240,
+        CARTPOLE,
+        {"stages": 11, "stage_updates": 10},
+    ),  # always shortly before or after a new stage
     "two_tasks/scalezero": (300, _TWO_TASKS, _STAGES | {"normalize_obs": True, "temperature_schedule": 0.1}),
     "tictactoe/efficientzero": (200, TICTACTOE, {}),
     "pendulum/bc": (120, PENDULUM | _DATA, {"validation_fraction": 0.2, "normalize_obs": True}),

@@ -49,6 +49,18 @@ class TestScaleZero(PlanningSmoke):
         assert resumed["stage"] == 2.0
         assert latest(tmp_path / "cut").meta["resume"] == "exact"
 
+    def test_a_run_is_exact_around_the_moment_when_a_solved_task_leaves(self, tmp_path: Path) -> None:
+        solved = {**TASKS, "cartpole": {"env_id": "CartPole-v1", "target_return": 5.0}}
+        leaving = {"stages": 2, "first_stage_updates": 12, "solved_episodes": 1, "checkpoint_interval": 16}
+        config = self.config(env_id=None, tasks=solved, log_interval=8, **leaving)
+        train_scalezero(config, run_dir=tmp_path / "whole")
+        state = latest(tmp_path / "whole").state["algorithm"]
+        (first,) = {row["step"] for row in metrics_rows(tmp_path / "whole") if row["n_updates"] == state["stage_began"]}
+        assert (state["solved"], first) == (["cartpole"], 72)
+        for after in (56, 64, 72, 80):
+            cut_and_resume(config, tmp_path / str(after), after=after)
+            assert run_differences(tmp_path / "whole", tmp_path / str(after)) == []
+
     @pytest.mark.parametrize(
         ("changes", "words"),
         [
