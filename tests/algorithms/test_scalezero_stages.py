@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from rl_training.algorithms.parts.world_policy import Moments
 from rl_training.algorithms.scalezero import ScaleZero
 from rl_training.runtime.train import Run, build
 from rl_training.testing.contract import tiny_config
@@ -168,6 +169,8 @@ def stages_after(runs: Runs, rounds: list[tuple[int, str]], **settings: Any) -> 
         # A share of the tasks ends a stage: two of four, then one of two; the last one goes on.
         ({"stages": 3}, [(1, "0"), (2, "03"), (3, "03"), (4, "1"), (5, "2")], ["0 0123", "1 12", "1 12", "2 2", "2 2"]),
         ({"stages": 2}, [(1, "0"), (2, "03"), (3, "1")], ["0 0123", "1 12", "1 12"]),
+        # A network that has not learned anything is not frozen.
+        ({"stages": 2}, [(0, "03"), (1, "03")], ["0 0123", "1 12"]),
         # No task is left to train, so there is no new stage.
         ({"stages": 3}, [(1, "0123"), (9, "0123")], ["0 0123", "0 0123"]),
         ({"stages": 1, "stage_updates": 1}, [(9, "03")], ["0 0123"]),
@@ -260,6 +263,19 @@ def test_a_search_uses_the_weights_and_the_episode_as_they_are_now(settings: dic
     ]
     assert values[0][0] == values[1][0]
     assert values[0][1] != values[1][1]
+
+
+def test_a_scheduled_discount_reaches_all_searches(runs: Runs) -> None:
+    learner, other = (learner_of(runs(steps=2, gamma=gamma, reanalyze_ratio=1.0)) for gamma in (0.9, 0.1))
+    other.load_state_dict(learner.state_dict())
+    assert differences(acts_in(learner, "task1"), acts_in(other, "task1"))
+    learner.gamma = 0.1
+    assert differences(acts_in(learner, "task1"), acts_in(other, "task1")) == []
+    moments = Moments(np.ones((1, 2, 3), np.float32), np.zeros((1, 1), np.int64), np.zeros(1, np.int64))
+    found = [one.teachers["task1"].search(moments, None).result for one in (learner, other)]
+    np.testing.assert_array_equal(found[0].value, found[1].value)
+    learner.gamma = 0.9
+    assert (learner.teachers["task1"].search(moments, None).result.value != found[1].value).all()
 
 
 def test_searches_of_episodes_and_of_reanalysis_obey_masks(runs: Runs) -> None:

@@ -335,7 +335,8 @@ class ScaleZero(MultiTaskAlgorithm):
         if stage == self.network.last_stage or not unsolved:
             return False
         updates = self.n_updates - self.stage_began
-        if stage == 0 and updates < cfg.first_stage_updates:
+        # What never learned would be frozen as it is, for ever.
+        if updates == 0 or (stage == 0 and updates < cfg.first_stage_updates):
             return False
         if cfg.stage_updates is not None and updates >= cfg.stage_updates:
             return True
