@@ -68,7 +68,7 @@ class ScaleZeroModelConfig(EncodedModelConfig):
     hidden_sizes: LayerSizes = setting((64,), widths_help(_NETWORKS), probe=(8,))
     activation: Activation = setting("silu", ACTIVATION_HELP, probe="tanh")
     width: int = setting(64, "Size of tokens and latents; a multiple of `heads` and of `latent_group`.", ge=1, probe=16)
-    layers: int = setting(2, "Layers of the transformer.", ge=1, probe=1)
+    layers: int = setting(2, "Layers of the transformer.", ge=1, probe=3)
     heads: int = setting(2, "Attention heads of a layer.", ge=1, probe=1)
     context_length: int = setting(4, "Steps that a token sees, its own included.", ge=1, probe=1)
     expert_size: int = setting(128, "Hidden width of every expert.", ge=1, probe=4)
