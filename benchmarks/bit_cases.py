@@ -59,6 +59,9 @@ _PLANS = _REPLAY | {
     "interior_actions": 3,
     "target_update_interval": 5,
 }
+_WORLDS = _PLANS | {"width": 16, "expert_size": 8, "experts": 2, "context_length": 3, "target_update_interval": 1}
+for _other in ("latent_size", "sampled_actions", "interior_actions"):
+    del _WORLDS[_other]
 _DREAMS = _REPLAY | {
     "size": "xxs",
     "batch_size": 4,
@@ -91,9 +94,14 @@ SETTINGS: Mapping[str, Settings] = {
     "muzero": _PLANS,
     "gumbel_muzero": _PLANS,
     "efficientzero": _PLANS | {"prefix_size": 8, "projection_size": 8},
+    "scalezero": _WORLDS,
     "dreamer": _DREAMS,
 }
-_STEPS = {"a2c": 10} | dict.fromkeys(("dqn", *CONTINUOUS, *PLANNING, "dreamer"), 30) | dict.fromkeys(OFFLINE, 12)
+_STEPS = (
+    {"a2c": 10}
+    | dict.fromkeys(("dqn", *CONTINUOUS, *PLANNING, "scalezero", "dreamer"), 30)
+    | dict.fromkeys(OFFLINE, 12)
+)
 _DEFAULT_STEPS = 4
 
 # Time limits make episodes end within the few steps, and evaluations short.
@@ -116,7 +124,7 @@ def _worlds(algo: str) -> Worlds:
     if algo == "gail":
         demonstrated = {"dataset": f"{_PACKAGED}cartpole_expert", "demonstrations": 4}
         return {"cartpole": CARTPOLE | demonstrated, "pendulum": PENDULUM | {"dataset": f"{_PACKAGED}pendulum_expert"}}
-    if algo == "dqn":
+    if algo in ("dqn", "scalezero"):
         return {"cartpole": CARTPOLE, "acrobot": ACROBOT, "lunarlander": LANDER}
     if algo == "dreamer":
         return {"cartpole": CARTPOLE, "lunarlander": LANDER, "pendulum": PENDULUM}
@@ -144,7 +152,7 @@ _MASKED_DISCRETE = {"masked_discrete": _MASKED["masked_discrete"]}
 def _spaces(algo: str) -> Worlds:
     if algo in (*ON_POLICY, "gail", "dreamer"):
         return {**_EVERY_ACTION, **_MASKED, **_IMAGES}
-    if algo == "dqn":
+    if algo in ("dqn", "scalezero"):
         return {"discrete": {}, **_MASKED_DISCRETE, **_IMAGES}
     if algo in PLANNING:
         return {"discrete": {}, "continuous": {"actions": "continuous"}, **_MASKED_DISCRETE, **_IMAGES}
@@ -186,6 +194,7 @@ _RESUMED: Mapping[str, tuple[str, int, Settings]] = {
     "iql/tiny": ("iql", 8, _TINY_CONTINUOUS | _TINY_DATA),
     "awac/online": ("awac", 60, _TINY_CONTINUOUS | _TINY_DATA | _REPLAY | {"online": True}),
     "gumbel_muzero/cartpole": ("gumbel_muzero", 60, CARTPOLE | {"prioritized": True, "reanalyze_ratio": 0.5}),
+    "scalezero/cartpole": ("scalezero", 60, CARTPOLE | {"stages": 3, "stage_updates": 9}),
 }
 _STARTED_FROM: Mapping[str, tuple[str, Settings]] = {
     algo: (algo, _TINY_CONTINUOUS | _TINY_DATA | _REPLAY | {"reward_scale": 0.5}) for algo in ("iql", "td3_bc")

@@ -188,6 +188,14 @@ VARIANTS: Mapping[str, Worlds] = {
         "without_consistency": {"consistency_coef": 0.0},
         "old_windows": {"horizon_age": 10, "search_value_age": 20},
     },
+    "scalezero": {
+        **{name: changes for name, changes in _PLANNING_VARIANTS.items() if "actions" not in changes},
+        "puct": {"search": "puct", "dirichlet_fraction": 0.5},
+        "dense": {"experts": 0, "layers": 1, "heads": 1, "context_length": 1},
+        "layer_norm": {"latent_norm": "layer_norm"},
+        "stages": {"stages": 3, "stage_updates": 1},
+        "own_network": {"model": f"{_OWN}Encoder"},
+    },
     "dreamer": {
         "schedule": _CURVE | {"learning_rate_schedule": "linear", "entropy_coef_schedule": "cosine"},
         "all_starts": {"imagination_starts": None},

@@ -25,6 +25,11 @@ class Case:
     settings: Settings
     before: Settings | None = None
 
+    @property
+    def worlds(self) -> str:
+        """The names of its environments are in this text."""
+        return str(self.settings.get("env_id", self.settings.get("tasks")))
+
 
 _FEW_EVALUATIONS = {"num_envs": 1, "eval_interval": 20, "eval_episodes": 1}  # of environments that are slow
 MOUNTAIN_CAR = {"env_id": "MountainCarContinuous-v0", "time_limit": 40}
@@ -44,6 +49,9 @@ _RULES = {"early_stopping": [{"patience": 50}, {"target_value": 1e9, "sustained"
 _NORMALIZED = {"normalize_obs": True, "normalize_reward": True}
 _CURVES = {"learning_rate_schedule": "cosine", "ent_coef": 0.02, "ent_coef_schedule": "linear"}
 _FEW_IMAGES = {"hidden_sizes": [8], "batch_size": 6, "n_epochs": 1, "n_steps": 6}
+# The first task is solved at once, and leaves with the end of the first stage, in the middle of the run.
+_TWO_TASKS = {"tasks": {"cartpole": CARTPOLE | {"target_return": 5.0}, "acrobot": ACROBOT | {"num_envs": 1}}}
+_STAGES = {"stages": 2, "first_stage_updates": 65, "solved_episodes": 2, "prioritized": True, "reanalyze_ratio": 0.25}
 _RARE_UPDATES = {"batch_size": 4, "learning_starts": 6, "train_every": 6, "updates_per_step": 0.25}
 
 # By environment and algorithm: the steps of the run, its environment, and its settings besides those of SETTINGS.
@@ -76,6 +84,12 @@ _ROWS: Mapping[str, tuple[int, Settings, Settings]] = {
     "cartpole/appo": (800, CARTPOLE, _CURVES | {"target_update_interval": 3, "kl_coef": 0.2, "kl_target": 0.01}),
     "cartpole/muzero": (300, CARTPOLE, {"temperature_schedule": 0.1}),
     "cartpole/a2c": (3200, CARTPOLE | {"num_envs": 8}, {"normalize_obs": True}),  # in native form
+    "cartpole/scalezero": (
+        240,
+        CARTPOLE,
+        {"stages": 11, "stage_updates": 10},
+    ),  # always shortly before or after a new stage
+    "two_tasks/scalezero": (300, _TWO_TASKS, _STAGES | {"normalize_obs": True, "temperature_schedule": 0.1}),
     "tictactoe/efficientzero": (200, TICTACTOE, {}),
     "pendulum/bc": (120, PENDULUM | _DATA, {"validation_fraction": 0.2, "normalize_obs": True}),
     "pendulum/cql": (120, PENDULUM | _DATA, {"learning_rate_schedule": "linear"}),

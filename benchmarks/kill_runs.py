@@ -165,9 +165,9 @@ def warm_up(names: Sequence[str]) -> None:
     from rl_training.runtime.loops import LOOPS
 
     assert rl_training.runtime.workflows is not None
-    for settings in (CASES[name].settings for name in names):
-        resolve_reference(LOOPS[load_spec(settings["algo"]).family], key="family")
-        module = needed_module(settings["env_id"])
+    for case in (CASES[name] for name in names):
+        resolve_reference(LOOPS[load_spec(case.settings["algo"]).family], key="family")
+        module = needed_module(case.worlds)
         if module is not None:
             import_module(module)
     numba.njit(lambda value: value)(1.0)

@@ -216,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(names))
         return 0
-    missing = {name: missing_module(CASES[name].settings["env_id"]) for name in names}
+    missing = {name: missing_module(CASES[name].worlds) for name in names}
     for name, module in missing.items():
         if module is not None:
             say(f"{name}: is left out, since {module} is not installed")

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planning_smoke import PlanningSmoke
+from planning_smoke import SampledSmoke
 from rl_training.runtime.efficientzero_trainer import train_efficientzero
 from run_helpers import latest
 
 
-class TestEfficientZero(PlanningSmoke):
+class TestEfficientZero(SampledSmoke):
     algo = "efficientzero"
     train = staticmethod(train_efficientzero)
-    schedules = PlanningSmoke.schedules | {"dirichlet_fraction_schedule": 0.05, "consistency_coef_schedule": "linear"}
-    scheduled = PlanningSmoke.scheduled | {
+    schedules = SampledSmoke.schedules | {"dirichlet_fraction_schedule": 0.05, "consistency_coef_schedule": "linear"}
+    scheduled = SampledSmoke.scheduled | {
         "dirichlet_fraction": [0.2, 0.15, 0.1, 0.05],
         "consistency_coef": [1.5, 1.0, 0.5, 0.0],
     }
-    reports = PlanningSmoke.reports | {"dirichlet_fraction", "consistency_loss"}
+    reports = SampledSmoke.reports | {"dirichlet_fraction", "consistency_loss"}
 
     def test_every_part_of_it_at_once_trains_and_each_is_a_switch(self, tmp_path: Path) -> None:
         fresh = {"horizon_age": 20, "search_value_age": 40, "prefix_horizon": 2}

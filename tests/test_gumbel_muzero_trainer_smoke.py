@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from planning_smoke import PlanningSmoke
+from planning_smoke import SampledSmoke
 from rl_training.runtime.gumbel_muzero_trainer import train_gumbel_muzero
 
 
-class TestGumbelMuZero(PlanningSmoke):
+class TestGumbelMuZero(SampledSmoke):
     algo = "gumbel_muzero"
     train = staticmethod(train_gumbel_muzero)
-    schedules = PlanningSmoke.schedules | {"c_scale_schedule": 0.5, "reward_coef_schedule": "linear"}
-    scheduled = PlanningSmoke.scheduled | {"c_scale": [0.2, 0.3, 0.4, 0.5], "reward_coef": [0.75, 0.5, 0.25, 0.0]}
+    schedules = SampledSmoke.schedules | {"c_scale_schedule": 0.5, "reward_coef_schedule": "linear"}
+    scheduled = SampledSmoke.scheduled | {"c_scale": [0.2, 0.3, 0.4, 0.5], "reward_coef": [0.75, 0.5, 0.25, 0.0]}
     foreign_setting = "dirichlet_fraction"
 
     @pytest.mark.parametrize("mode", ["filter", "gumbel_scale"])

@@ -39,6 +39,7 @@ from rl_training import (
     GumbelMuZero,
     MuZero,
     RecurrentPPO,
+    ScaleZero,
     UserError,
     evaluate_checkpoint,
     load_config,
@@ -85,6 +86,13 @@ SMALL_OFFLINE: dict[str, Any] = {
     "bc_baseline_updates": 1,
 }
 SMALL_PLANNING: dict[str, Any] = SMALL_OFF_POLICY | {"num_simulations": 4, "unroll_steps": 2, "latent_size": 8}
+SMALL_WORLD: dict[str, Any] = SMALL_OFF_POLICY | {
+    "num_simulations": 4,
+    "unroll_steps": 2,
+    "width": 16,
+    "layers": 1,
+    "expert_size": 8,
+}
 SMALL_DREAMS: dict[str, Any] = {
     **{key: value for key, value in SMALL_OFF_POLICY.items() if key != "hidden_sizes"},
     "size": "xxs",
@@ -117,6 +125,7 @@ CLASSES = {
     MuZero: SMALL_PLANNING | {"temperature": 0.5},
     GumbelMuZero: SMALL_PLANNING,
     EfficientZero: SMALL_PLANNING | {"prefix_size": 8, "projection_size": 8, "temperature": 0.5},
+    ScaleZero: SMALL_WORLD,
     Dreamer: SMALL_DREAMS,
 }
 SHOWN = {"CartPole-v1": 4, "Pendulum-v1": 3}
@@ -339,9 +348,9 @@ def test_predict_one_observation_or_a_batch(kind: type[Any], env_id: str, settin
     action, state = agent.predict(np.zeros(size, np.float32))
     actions, _ = agent.predict(np.zeros((7, size)).tolist())
     agent.close()
-    # A planning policy counts the moves of an episode.
+    # A policy that plans counts the moves of an episode.
     entry = REGISTRY[kind.algo]
-    assert (state is None) != (entry.capabilities.recurrent is True or entry.family == "planning")
+    assert (state is None) != (entry.capabilities.recurrent is True or entry.family in ("planning", "multi_task"))
     if env_id == "CartPole-v1":
         assert np.shape(action) == ()
         assert actions.shape == (7,)

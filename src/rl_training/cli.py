@@ -178,7 +178,7 @@ def verify(ctx: click.Context, preset: str, overrides: tuple[str, ...], seeds: s
     meaning = " (mean of the last 5 evaluations)" if outcome.measure == "last_5_evaluations" else ""
     for seed, value in outcome.returns.items():
         final = f", {outcome.final_returns[seed]:.2f} of the final policy" if outcome.final_returns else ""
-        click.echo(f"seed {seed}: return {value:.2f}{meaning}{final} in {outcome.minutes[seed]:.2f} minutes")
+        click.echo(f"seed {seed}: {outcome.unit} {value:.2f}{meaning}{final} in {outcome.minutes[seed]:.2f} minutes")
     verdict = "holds" if outcome.passed else "does NOT hold"
     claim = f"mean {outcome.mean:.2f}, expected at least {outcome.expected:g}"
     if outcome.final_expected is not None:

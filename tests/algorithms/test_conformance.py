@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from conformance import (
     DREAMING,
     MODES,
+    MULTI_TASK,
     OFF_POLICY,
     OFFLINE,
     ON_POLICY,
@@ -53,7 +54,7 @@ EVERY_WITH_A_MEMORY = pytest.mark.parametrize("algo", [algo for algo in VALUED i
 EVERY_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 # Of how environments are reset, a dataset knows only what it was gathered with: one mode is enough. Planning algorithms
 # differ in their searches alone: one of them goes through all modes.
-ONE_MODE = (*OFFLINE, *PLANNING[1:])
+ONE_MODE = (*OFFLINE, *PLANNING[1:], *MULTI_TASK)
 EVERY_VALUED_IN_EVERY_MODE = pytest.mark.parametrize(
     ("algo", "mode"),
     [(algo, mode) for algo in VALUED for mode in (MODES[1:2] if algo in ONE_MODE else MODES)],
@@ -88,9 +89,11 @@ CRITIC["planning"] = CRITIC["off_policy"] | {
     "value_limit": 60.0,
     "value_bins": 31,
 }
+TINY_TRANSFORMER = {"width": 16, "layers": 1, "heads": 1, "context_length": 1, "expert_size": 8, "experts": 2}
+CRITIC["multi_task"] = CRITIC["planning"] | TINY_TRANSFORMER | {"learning_rate": 0.02, "target_tau": 1.0}
 CRITIC["actor_learner"] = CRITIC["on_policy"] | {"ent_coef": 0.0}
 STEPS = dict.fromkeys(ON_POLICY, 4_000) | {"a2c": 8_000, "impala": 8_000, "appo": 8_000} | dict.fromkeys(OFFLINE, 700)
-STEPS |= dict.fromkeys((*OFF_POLICY, *PLANNING, *DREAMING), 500)
+STEPS |= dict.fromkeys((*OFF_POLICY, *PLANNING, *MULTI_TASK, *DREAMING), 500)
 
 
 def taught(algo: str, make: Any, mode: AutoresetMode | None = None, **settings: Any) -> Any:
@@ -232,7 +235,8 @@ BANDIT["offline"] = BANDIT["off_policy"] | {
 def test_a_bandit_is_solved(algo: str) -> None:
     settings = {"learning_rate": 0.02, "num_envs": 4, "n_steps": 16, "max_grad_norm": 1.0, "ent_coef": 0.01}
     settings |= {"learning_starts": 100, "train_every": 4, "updates_per_step": 1.0, **DATA.get(algo, {})}
-    settings |= {"batch_size": 16} if algo in PLANNING else {}
+    settings |= {"batch_size": 16} if algo in (*PLANNING, *MULTI_TASK) else {}
+    settings |= TINY_TRANSFORMER if algo in MULTI_TASK else {}
     settings |= TINY_WORLD | {"learning_rate": 3e-3, "updates_per_step": 0.5} if algo in DREAMING else {}
     run = trained(algo, Bandit, total_timesteps=STEPS[algo], **known_settings(algo, settings))
     assert chosen(run.algorithm, np.ones((1, 1), np.float32), explore=False).action.tolist() == [2]
@@ -410,7 +414,8 @@ def learned_rewards(run: Run) -> np.ndarray:
     run.close()
     if hasattr(loop, "rollout"):
         return loop.rollout.reward
-    replay = (loop.data if hasattr(loop, "data") else loop).memory.replay
+    memory = loop.memories[""] if hasattr(loop, "memories") else (loop.data if hasattr(loop, "data") else loop).memory
+    replay = memory.replay
     return replay.gather(np.arange(len(replay)), gamma=1.0).reward
 
 

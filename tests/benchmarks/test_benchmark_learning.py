@@ -297,12 +297,13 @@ def test_our_settings_are_valid_and_evaluations_fall_between_updates(name: str) 
 def test_every_algorithm_has_a_pair() -> None:
     """All but those that are compared by speed alone.
 
-    The peer of planning, mctx, searches and does not learn; that of world models, SheepRL, takes hours. Those of
-    actor-learners are never synchronous: how old their policies are is different in every run.
+    The peer of planning, mctx, searches and does not learn; that of world models, SheepRL, takes hours; that of
+    several tasks, LightZero's ScaleZero, needs torch.distributed. Those of actor-learners are never synchronous: how
+    old their policies are is different in every run.
     """
     from rl_training.experiment.registry import REGISTRY
 
-    apart = ("planning", "world_model", "actor_learner")
+    apart = ("planning", "multi_task", "world_model", "actor_learner")
     compared = {name for name, entry in REGISTRY.items() if entry.family not in apart}
     assert {pair.algo for pair in PAIRS.values()} == compared
 

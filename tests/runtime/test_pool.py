@@ -269,7 +269,7 @@ def test_one_worker_in_this_process_is_the_learner_itself() -> None:
 
 @pytest.mark.parametrize("algo", ["ppo", "dqn", "sac"])
 def test_one_process_gathers_what_the_learner_itself_would(algo: str) -> None:
-    config = tiny(algo=algo)
+    config = tiny(algo=algo, normalize_obs=True)
     alone, apart = trained(config), trained(config | {"actors": "process"})
     left = training_differences(alone, apart)
     # The streams of the environments and of the policy are those of the worker, and are saved with it.

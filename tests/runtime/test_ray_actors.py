@@ -27,8 +27,9 @@ from rl_training.experiment.notes import recall, remember
 from rl_training.experiment.trust import Gate, code_in
 from rl_training.runtime.train import build, train
 from rl_training.runtime.workflows import resume_training
+from rl_training.testing.contract import tiny_config
 from rl_training.types import UserError
-from run_helpers import Pulled, PullPlug, latest, run_differences, tiny
+from run_helpers import Pulled, PullPlug, latest, run_differences, tiny, training_differences
 
 try:
     import ray
@@ -115,6 +116,24 @@ def test_in_fixed_order_the_bits_are_those_of_this_process(tmp_path: Path) -> No
     assert differences == []
     assert latest(tmp_path / "ray").meta["resume"] == "exact"
     assert latest(tmp_path / "ray").meta["step"] == 256
+
+
+@needs_ray
+@pytest.mark.usefixtures("own")
+@pytest.mark.filterwarnings("ignore:.*shows no time limit")  # episodes end by their own count
+def test_several_tasks_gather_what_they_would_in_this_process() -> None:
+    size = {"width": 16, "layers": 1, "expert_size": 8, "experts": 2, "learning_starts": 4, "train_every": 12}
+    found = []
+    for actors in ("inline", "ray"):
+        run = build(tiny_config("scalezero", tasks=2, stages=2, stage_updates=6, order="fixed", actors=actors, **size))
+        run.start()
+        for _ in range(3):
+            run.advance()
+        found.append(run.snapshot())
+        run.close()
+    # The streams of the environments and of the policy are those of the workers, and are saved with them.
+    left = [line for line in training_differences(*found) if not line.startswith(("envs", "rng.streams"))]
+    assert left == []
 
 
 @needs_ray

@@ -20,6 +20,7 @@ from rl_training.experiment.fields import settings_of
 from rl_training.experiment.registry import REGISTRY, load_spec
 from rl_training.models.rssm import WorldState
 from rl_training.ops.latents import one_hot
+from rl_training.ops.two_hot import expected
 from rl_training.runtime.envs.make import describe_spaces
 from rl_training.runtime.rng import make_streams
 from rl_training.runtime.train import Run, build
@@ -32,6 +33,7 @@ ON_POLICY = [name for name, entry in REGISTRY.items() if entry.family in ("on_po
 OFF_POLICY = [name for name, entry in REGISTRY.items() if entry.family == "off_policy"]
 OFFLINE = [name for name, entry in REGISTRY.items() if entry.family == "offline"]
 PLANNING = [name for name, entry in REGISTRY.items() if entry.family == "planning"]
+MULTI_TASK = [name for name, entry in REGISTRY.items() if entry.family == "multi_task"]
 DREAMING = [name for name, entry in REGISTRY.items() if entry.family == "world_model"]
 # Who imitates learns from no rewards: `test_imitation` has worlds for it.
 REWARDED = [name for name, entry in REGISTRY.items() if entry.family != "imitation"]
@@ -310,6 +312,8 @@ def values(run: Run, obs: Any, *, in_a_row: bool = False) -> np.ndarray:
         return chosen(learner, obs).records["value"]
     if run.config.spec.family == "planning":
         return learner.policy.planner.values(learner.observer.scaled(obs))
+    if run.config.spec.family == "multi_task":
+        return read_values(learner, obs, in_a_row=in_a_row)
     seen = torch.from_numpy(learner.observer.scaled(obs))
     with torch.no_grad():
         if learner.policy.name == "network":  # which gives the value of every choice
@@ -330,6 +334,21 @@ def dreamt_values(learner: Any, obs: np.ndarray, *, in_a_row: bool) -> np.ndarra
         with torch.no_grad():
             found.append(policy.network.value.mean(policy.network.value(state.features)).numpy())
     return np.concatenate(found)
+
+
+def read_values(learner: Any, obs: np.ndarray, *, in_a_row: bool) -> np.ndarray:
+    """What a transformer says of states, before it searches there, at the start of episodes or along one."""
+    policy, rows = learner.policy, obs if in_a_row else obs[:, None]
+    network, task = policy.network, policy.task
+    with torch.no_grad():
+        latents = network.encode(
+            task, torch.from_numpy(policy.observers[task].scaled(rows.reshape(-1, *obs.shape[1:])))
+        )
+        latents = latents.view(1 if in_a_row else len(obs), -1, latents.shape[-1])
+        actions = torch.zeros(len(latents), latents.shape[1] - 1, dtype=torch.int64)
+        features = network.read(latents, actions, stage=network.stage).features[:, 0::2]
+        said = network.heads_of(task).predict(features).value
+    return expected(said, network.shape.value_support).flatten().numpy()
 
 
 def chosen(

@@ -67,6 +67,10 @@ class PlanningSmoke(OffPolicySmoke):
         assert resumed["temperature"] == self.scheduled["temperature"][-1]
         assert latest(tmp_path / "cut").meta["resume"] == "exact"
 
+
+class SampledSmoke(PlanningSmoke):
+    """Of searches that sample continuous actions, too."""
+
     def test_continuous_actions_are_trained_by_the_same_trainer(self, tmp_path: Path) -> None:
         pendulum = {"env_id": "Pendulum-v1", "time_limit": 12, "sampled_actions": 4, "value_limit": 5e3}
         result = self.run(tmp_path / "run", **pendulum)

@@ -71,7 +71,7 @@ class ScaleZeroModelConfig(EncodedModelConfig):
     hidden_sizes: LayerSizes = setting((64,), widths_help(_NETWORKS), probe=(8,))
     activation: Activation = setting("silu", ACTIVATION_HELP, probe="tanh")
     width: int = setting(64, "Size of tokens and latents; a multiple of `heads` and of `latent_group`.", ge=1, probe=16)
-    layers: int = setting(2, "Layers of the transformer.", ge=1, probe=1)
+    layers: int = setting(2, "Layers of the transformer.", ge=1, probe=3)
     heads: int = setting(2, "Attention heads of a layer.", ge=1, probe=1)
     context_length: int = setting(4, "Steps that a token sees, its own included.", ge=1, probe=1)
     expert_size: int = setting(64, "Hidden width of every expert.", ge=1, probe=4)
@@ -317,7 +317,8 @@ class ScaleZero(MultiTaskAlgorithm):
         self.ranges[task].time_limit = limit
 
     def observe(self, task: str, steps: Sequence[Step]) -> None:
-        self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))
+        if task in self.network.trained_tasks:  # or what left would change, where all tasks are gathered from again
+            self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))
         self.ranges[task].see(np.concatenate([step.reward[step.real] for step in steps]), self.cfg.gamma)
 
     def hear(self, returns: Mapping[str, Sequence[float]]) -> None:
@@ -338,7 +339,8 @@ class ScaleZero(MultiTaskAlgorithm):
         if stage == self.network.last_stage or not unsolved:
             return False
         updates = self.n_updates - self.stage_began
-        if stage == 0 and updates < cfg.first_stage_updates:
+        # What never learned would be frozen as it is, for ever.
+        if updates == 0 or (stage == 0 and updates < cfg.first_stage_updates):
             return False
         if cfg.stage_updates is not None and updates >= cfg.stage_updates:
             return True
@@ -428,8 +430,11 @@ class ScaleZero(MultiTaskAlgorithm):
         } | loads_of(said, task)
 
     def training_state(self) -> dict[str, Any]:
+        # Of all weights, so that the form of a checkpoint depends on no stage.
+        trained = _which_are_trained(self.network)
+        moments = self.learner.optimizer.state_dict()
         return {
-            "optimizer": self.learner.optimizer.state_dict(),
+            "optimizer": {name: _among(trained, kept) if kept.ndim else kept for name, kept in moments.items()},
             "target": self.follower.state_dict(),
             "solved": list(self.solved),
             "stage_began": self.stage_began,
@@ -438,9 +443,24 @@ class ScaleZero(MultiTaskAlgorithm):
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
         self._train_stage()  # of the stage that the network was loaded with
-        self.learner.optimizer.load_state_dict(state["optimizer"])
+        trained = _which_are_trained(self.network)
+        moments = {name: kept[trained] if kept.ndim else kept for name, kept in state["optimizer"].items()}
+        self.learner.optimizer.load_state_dict(moments)
         self.follower.load_state_dict(state["target"])
         self.solved, self.stage_began, self.n_updates = list(state["solved"]), state["stage_began"], state["n_updates"]
+
+
+def _which_are_trained(network: ScaleZeroNetwork) -> Tensor:
+    """Which of all weights, parameter after parameter, are trained; `[N]`."""
+    parts = [torch.full((parameter.numel(),), parameter.requires_grad) for parameter in network.parameters()]
+    return torch.cat(parts).to(network.actions.device)
+
+
+def _among(trained: Tensor, numbers: Tensor) -> Tensor:
+    """Numbers of the trained weights among those of all weights, which are 0."""
+    spread = numbers.new_zeros(trained.shape)
+    spread[trained] = numbers
+    return spread
 
 
 def _task_weights(cfg: ScaleZeroConfig, tasks: Mapping[str, SpaceInfo]) -> dict[str, float]:

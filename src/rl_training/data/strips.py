@@ -62,6 +62,11 @@ class Strip:
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("envs", "records")}
         return plain | {f"{_RECORD}{name}": array for name, array in self.records.items()}
 
+    def copy(self) -> Strip:
+        """The same steps in memory of their own: that of a strip may be written to again once it was taken."""
+        own = {name: array.copy() for name, array in self.arrays().items()}
+        return Strip.on(own, len(self), len(self.ends), self.envs)
+
     def __len__(self) -> int:
         return len(self.reward)
 

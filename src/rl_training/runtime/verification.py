@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from rl_training.types import Metrics, UserError
 
 @dataclass(frozen=True)
 class Verification:
-    """Whether a preset still reaches its claimed return."""
+    """Whether a preset still reaches its claimed return, or score if its tasks have scores."""
 
     preset: str
     expected: float
@@ -32,6 +33,7 @@ class Verification:
     minutes: dict[int, float]
     final_expected: float | None = None
     final_returns: dict[int, float] = field(default_factory=dict)
+    unit: Literal["return", "score"] = "return"
 
     @property
     def mean(self) -> float:
@@ -69,7 +71,8 @@ def verify_preset(
     if proper_name(preset) in REGISTRY:
         own = [name for name in preset_names() if name.partition("/")[0] == proper_name(preset)]
         raise UserError(f"{preset!r}: is an algorithm; verify one of its presets: {', '.join(own)}")
-    expected, bar = _claim(preset, load_config(preset, overrides))
+    config = load_config(preset, overrides)
+    expected, bar = _claim(preset, config)
     returns, minutes, finals = {}, {}, {}
     for seed in seeds or expected.seeds:
         evaluations = _Evaluations()
@@ -88,7 +91,12 @@ def verify_preset(
                 returns[seed] = _final(run, expected.episodes)
         finally:
             run.close()
-    return Verification(preset, bar, expected.measure, returns, minutes, expected.final_return, finals)
+    return Verification(preset, bar, expected.measure, returns, minutes, expected.final_return, finals, _unit(config))
+
+
+def _unit(config: Config) -> Literal["return", "score"]:
+    tasks = config.run.tasks
+    return "score" if tasks and all(task.score is not None for task in tasks.values()) else "return"
 
 
 def _claim(preset: str, config: Config) -> tuple[Expected, float]:

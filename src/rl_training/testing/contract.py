@@ -60,6 +60,7 @@ _TINY = {
     "unroll_steps": 2,
     "sampled_actions": 5,
     "width": 32,
+    "layers": 1,
     "expert_size": 8,
     "size": "xxs",
     "batch_length": 3,

@@ -42,7 +42,7 @@ class Steps(list[Step]):
         self.append(step)
 
     def take(self, strip: Strip) -> None:
-        self.extend(strip.steps())
+        self.extend(strip.copy().steps())
 
 
 class Actor:

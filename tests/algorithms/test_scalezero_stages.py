@@ -1,0 +1,319 @@
+"""ScaleZero's updates as a whole: what is drawn, what is frozen, who leaves when, what a new stage may not change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl_training.algorithms.parts.world_policy import Moments
+from rl_training.algorithms.scalezero import ScaleZero
+from rl_training.runtime.train import Run, build
+from rl_training.testing.contract import tiny_config
+from run_helpers import differences, training_differences
+from scalezero_worlds import stir
+
+SMALL = {"width": 16, "layers": 1, "expert_size": 8, "experts": 2, "context_length": 2, "train_every": 8}
+NEVER, ALWAYS = 1e9, -1e9
+
+
+class Runs:
+    """Makes runs of so many tiny tasks, and closes them."""
+
+    def __init__(self) -> None:
+        self.made: list[Run] = []
+
+    def __call__(self, tasks: int = 2, steps: int = 1, **settings: Any) -> Run:
+        run = build(tiny_config("scalezero", settings.pop("env", None), tasks=tasks, **SMALL | settings))
+        self.made.append(run)
+        run.start()
+        for _ in range(steps):
+            run.advance()
+        return run
+
+
+@pytest.fixture
+def runs() -> Iterator[Runs]:
+    made = Runs()
+    yield made
+    for run in made.made:
+        run.close()
+
+
+def learner_of(run: Run) -> ScaleZero:
+    assert isinstance(run.algorithm, ScaleZero)
+    return run.algorithm
+
+
+def memories_of(run: Run) -> Mapping[str, Any]:
+    return run.loop.memories  # type: ignore[attr-defined]
+
+
+def policies_in(memory: Any) -> Any:
+    """The policies that searches found, as they are remembered."""
+    return memory.replay.gather(np.arange(len(memory)), gamma=1.0).records["policy"].copy()
+
+
+def weights_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+
+
+def acts_in(learner: ScaleZero, task: str, *, explore: bool = True) -> Any:
+    """What the policy does in a task for the same observations in a row, what it finds there and what it carries."""
+    policy, rng = learner.policy.for_task(task), np.random.default_rng(0)
+    carry, found = policy.initial_carry(4), []
+    for _ in range(3):
+        obs = rng.standard_normal((4, *policy.info.obs_shape)).astype(np.float32)
+        act = policy.act(obs, carry, explore=explore, rng=rng)
+        carry = act.carry
+        found.append([torch.from_numpy(array.copy()) for array in (act.action, *act.records.values())])
+    return found
+
+
+def heard(**solved: bool) -> dict[str, dict[str, float]]:
+    """Every task has ended enough episodes; those that are solved are above any target."""
+    return {
+        task: {"episodes": 50.0, "episode_return_mean": NEVER + 1 if yes else -NEVER} for task, yes in solved.items()
+    }
+
+
+# One update
+
+
+def test_every_task_that_is_trained_gives_as_many_windows(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, asked = runs(batch_size=5), []
+    for task, memory in memories_of(run).items():
+
+        def noted(count: int, *args: Any, task: str = task, windows: Any = memory.windows, **how: Any) -> Any:
+            asked.append((task, count))
+            return windows(count, *args, **how)
+
+        monkeypatch.setattr(memory, "windows", noted)
+    learner_of(run).learn_from(memories_of(run), 1)
+    assert asked == [("task0", 5), ("task1", 5)]
+
+
+@pytest.mark.parametrize("weights", [None, {"task1": 3.0}])
+def test_a_loss_is_the_weighted_mean_of_those_of_the_tasks(weights: dict[str, float] | None, runs: Runs) -> None:
+    settings = {"balance_coef": 0.0, "value_coef": 2.0, "policy_coef": 3.0, "reward_coef": 5.0, "latent_coef": 7.0}
+    run = runs(task_weights=weights, **settings)
+    found = learner_of(run).learn_from(memories_of(run), 1)
+    names = {"policy_kl": 3.0, "value_kl": 2.0, "reward_kl": 5.0, "latent_loss": 7.0}
+    first, second = (sum(coef * found[f"{task}/{name}"] for name, coef in names.items()) for task in ("task0", "task1"))
+    share = (weights or {"task1": 1.0})["task1"]
+    assert found["loss"] == pytest.approx((first + share * second) / (1 + share), rel=1e-5)
+    assert first != pytest.approx(second)
+
+
+def test_what_is_reanalyzed_is_searched_by_the_target_network_and_written_back(runs: Runs) -> None:
+    def written(what: str) -> Any:
+        run = runs(steps=2, target_tau=0.0)
+        learner, memory = learner_of(run), memories_of(run)["task1"]
+        before = policies_in(memory)
+        if what:
+            torch.manual_seed(1)
+            stir(getattr(learner, what).heads_of("task1").requires_grad_())
+        learner.reanalyze_ratio = 1.0
+        assert learner.learn_from(memories_of(run), 1)["task1/reanalyzed"] == 1.0
+        return before, policies_in(memory)
+
+    (before, fresh), (_, by_online), (_, by_target) = (written(what) for what in ("", "network", "target"))
+    assert (before != fresh).any()
+    np.testing.assert_array_equal(fresh, by_online)
+    assert (fresh != by_target).any()
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_the_target_network_follows_what_is_trained(stages: int, runs: Runs) -> None:
+    run = runs(steps=2, target_tau=0.25, target_update_interval=2, stages=stages, stage_updates=4)
+    learner = learner_of(run)
+    assert learner.network.stage == stages - 1
+    learner.n_updates += learner.n_updates % 2
+    followed, trained = [weights_of(learner.target)], [weights_of(learner.network)]
+    for _ in range(2):
+        learner.learn_from(memories_of(run), 1)
+        followed.append(weights_of(learner.target))
+        trained.append(weights_of(learner.network))
+    frozen = {name for name, weight in learner.network.named_parameters() if not weight.requires_grad}
+    assert differences(followed[0], followed[1]) == []
+    for name, target in followed[2].items():
+        old, new = followed[0][name], trained[2][name]
+        assert torch.equal(trained[0][name], new) == (name in frozen) or "expert_" in name, name
+        if name in frozen:
+            assert torch.equal(target, new), name
+        else:
+            torch.testing.assert_close(target, old + 0.25 * (new - old), msg=name)
+
+
+# Stages
+
+
+def stages_after(runs: Runs, rounds: list[tuple[int, str]], **settings: Any) -> list[tuple[int, str]]:
+    """The stage and the tasks that are trained, after so many updates and these solved tasks of four."""
+    learner = learner_of(runs(4, steps=0, **settings))
+    learner.targets = dict.fromkeys(learner.tasks, NEVER)
+    found = []
+    for updates, solved in rounds:
+        learner.n_updates = updates
+        learner.hear(heard(**{task: task[-1] in solved for task in learner.tasks}))
+        found.append((learner.network.stage, "".join(task[-1] for task in learner.network.trained_tasks)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("settings", "rounds", "found"),
+    [
+        # A share of the tasks ends a stage: two of four, then one of two; the last one goes on.
+        ({"stages": 3}, [(1, "0"), (2, "03"), (3, "03"), (4, "1"), (5, "2")], ["0 0123", "1 12", "1 12", "2 2", "2 2"]),
+        ({"stages": 2}, [(1, "0"), (2, "03"), (3, "1")], ["0 0123", "1 12", "1 12"]),
+        # A network that has not learned anything is not frozen.
+        ({"stages": 2}, [(0, "03"), (1, "03")], ["0 0123", "1 12"]),
+        # No task is left to train, so there is no new stage.
+        ({"stages": 3}, [(1, "0123"), (9, "0123")], ["0 0123", "0 0123"]),
+        ({"stages": 1, "stage_updates": 1}, [(9, "03")], ["0 0123"]),
+        # The first stage lasts at least so long, and a stage at most so long.
+        ({"stages": 2, "first_stage_updates": 5}, [(4, "012"), (5, "012")], ["0 0123", "1 3"]),
+        (
+            {"stages": 3, "stage_updates": 4},
+            [(3, ""), (4, ""), (7, "1"), (8, ""), (20, "")],
+            ["0 0123", "1 0123", "1 0123", "2 023", "2 023"],
+        ),
+        (
+            {"stages": 3, "stage_updates": 2, "first_stage_updates": 5},
+            [(4, ""), (5, ""), (6, ""), (7, "")],
+            ["0 0123", "1 0123", "1 0123", "2 0123"],
+        ),
+    ],
+)
+def test_stages_end_with_enough_solved_tasks_or_enough_updates(
+    settings: dict[str, Any], rounds: list[tuple[int, str]], found: list[str], runs: Runs
+) -> None:
+    assert [f"{stage} {tasks}" for stage, tasks in stages_after(runs, rounds, **settings)] == found
+
+
+def test_a_task_is_solved_after_enough_episodes_and_stays_so(runs: Runs) -> None:
+    learner = learner_of(runs(steps=0, solved_episodes=3))
+    learner.targets = {"task0": 1.0}
+    for episodes, mean, solved in ((2, 5.0, []), (3, 0.9, []), (3, 1.0, ["task0"]), (9, 0.0, ["task0"])):
+        learner.hear({"task0": {"episodes": episodes, "episode_return_mean": mean}, "task1": {"episodes": 0.0}})
+        assert learner.solved == solved
+    assert learner.active_tasks() == ["task1"]
+
+
+def test_a_solved_task_leaves_collection_at_once_and_training_with_the_stage(runs: Runs) -> None:
+    run = runs(stages=2, solved_episodes=1, first_stage_updates=30)
+    learner, seen = learner_of(run), []
+    for _ in range(20):
+        before, solved = run.metrics["task0/steps"], list(learner.solved)
+        run.advance()
+        gathered = run.metrics["task0/steps"] > before
+        assert gathered != (solved == ["task0"])
+        seen.append((gathered, learner.network.trained_tasks))
+    assert (False, ("task0", "task1")) in seen
+    assert seen[-1] == (False, ("task1",))
+    assert run.metrics["stage"] == run.metrics["solved_tasks"] == 1.0
+
+
+@pytest.mark.parametrize("engine", ["auto", "autograd"])
+def test_a_new_stage_changes_nothing_and_what_left_is_never_changed(engine: str, runs: Runs) -> None:
+    """No action, no search, no evaluation, to the bit: not even where all tasks are gathered from again."""
+    run = runs(3, steps=4, stages=3, engine=engine, normalize_obs=True, solved_episodes=10_000, learning_rate=0.01)
+    learner = learner_of(run)
+    learner.targets = dict.fromkeys(learner.tasks, NEVER)
+    kept: dict[str, Any] = {}
+    for stage, leaving in enumerate(("task0", "task1"), start=1):
+        before = {task: acts_in(learner, task) for task in learner.tasks}
+        learner.solved_episodes = 1
+        learner.hear(heard(**{task: task == leaving for task in learner.tasks}))
+        learner.solved_episodes = 10_000
+        assert learner.network.stage == stage
+        assert differences(before, {task: acts_in(learner, task) for task in learner.tasks}) == []
+        trained = {name for name, weight in learner.network.named_parameters() if weight.requires_grad}
+        frozen = {name: weight for name, weight in weights_of(learner.network).items() if name not in trained}
+        kept[leaving] = [before[leaving], acts_in(learner, leaving, explore=False), run.evaluate(2)[leaving].returns]
+        for _ in range(2):
+            run.advance()
+        found = weights_of(learner.network)
+        assert differences(frozen, {name: found[name] for name in frozen}) == []
+        assert differences(before["task2"], acts_in(learner, "task2"))
+    learner.solved = list(learner.tasks)  # so that experience is gathered in all of them
+    for _ in range(2):
+        run.advance()
+    for task, was in kept.items():
+        now = [acts_in(learner, task), acts_in(learner, task, explore=False), run.evaluate(2)[task].returns]
+        assert differences(was, now) == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"engine": "autograd"}, {"search": "puct"}], ids=str)
+def test_a_search_uses_the_weights_and_the_episode_as_they_are_now(settings: dict[str, Any], runs: Runs) -> None:
+    learner, other = (learner_of(runs(steps=2, seed=seed, **settings)) for seed in (0, 1))
+    first = acts_in(learner, "task1")
+    learner.policy.load_policy_state(other.policy.policy_state())
+    assert differences(acts_in(learner, "task1"), acts_in(other, "task1")) == []
+    assert differences(first, acts_in(learner, "task1"))
+    policy, obs = learner.policy, np.ones((2, 3), np.float32)
+    carry = policy.act(obs, policy.initial_carry(2), explore=False, rng=np.random.default_rng(0)).carry
+    begun = policy.begin_episodes(carry, np.array([True, False]))
+    values = [
+        policy.act(obs, given, explore=False, rng=np.random.default_rng(0)).records["search_value"]
+        for given in (begun, policy.initial_carry(2))
+    ]
+    assert values[0][0] == values[1][0]
+    assert values[0][1] != values[1][1]
+
+
+def test_a_scheduled_discount_reaches_all_searches(runs: Runs) -> None:
+    learner, other = (learner_of(runs(steps=2, gamma=gamma, reanalyze_ratio=1.0)) for gamma in (0.9, 0.1))
+    other.load_state_dict(learner.state_dict())
+    assert differences(acts_in(learner, "task1"), acts_in(other, "task1"))
+    learner.gamma = 0.1
+    assert differences(acts_in(learner, "task1"), acts_in(other, "task1")) == []
+    moments = Moments(np.ones((1, 2, 3), np.float32), np.zeros((1, 1), np.int64), np.zeros(1, np.int64))
+    found = [one.teachers["task1"].search(moments, None).result for one in (learner, other)]
+    np.testing.assert_array_equal(found[0].value, found[1].value)
+    learner.gamma = 0.9
+    assert (learner.teachers["task1"].search(moments, None).result.value != found[1].value).all()
+
+
+def test_searches_of_episodes_and_of_reanalysis_obey_masks(runs: Runs) -> None:
+    run = runs(env={"masked": True}, steps=3, reanalyze_ratio=1.0)
+    learner = learner_of(run)
+    for task, memory in memories_of(run).items():
+        policies = policies_in(memory)
+        allowed = learner.policy.observers[task].mask(memory.replay.gather(np.arange(len(memory)), gamma=1.0).obs)
+        assert allowed is not None
+        assert not allowed.all()
+        assert not policies[~allowed].any()
+
+
+def test_processes_gather_what_the_learner_itself_would_across_stages(runs: Runs) -> None:
+    found = []
+    for actors in ("inline", "process"):
+        run = runs(1, steps=5, actors=actors, stages=3, stage_updates=6, normalize_obs=True)
+        assert learner_of(run).network.stage == 2
+        found.append(run.snapshot())
+    left = training_differences(*found)
+    # The streams of the environments and of the policy are those of the workers, and are saved with them.
+    assert all(where.startswith(("envs", "rng.streams")) for where in left), left
+
+
+def test_a_checkpoint_of_an_earlier_stage_goes_into_a_run_of_a_later_one(runs: Runs) -> None:
+    early, late = (runs(steps=steps, stages=3, stage_updates=6) for steps in (1, 5))
+    saved = early.snapshot()
+    assert (learner_of(early).network.stage, learner_of(late).network.stage) == (0, 2)
+    late.load(saved)
+    for run in (early, late):
+        for _ in range(3):
+            run.advance()
+    assert training_differences(early.snapshot(), late.snapshot()) == []
+
+
+def test_adapters_begin_without_moments_and_frozen_weights_have_none(runs: Runs) -> None:
+    learner = learner_of(runs(steps=3, stages=2, stage_updates=6))
+    assert learner.network.stage == 1
+    optimizer = learner.learner.optimizer.state_dict()
+    trained = sum(weight.numel() for weight in learner.network.trained_parameters())
+    assert optimizer["moment"].numel() == trained < sum(weight.numel() for weight in learner.network.parameters())
