@@ -24,7 +24,7 @@ class TestScaleZero(PlanningSmoke):
     settings = SMALL
     reports = PlanningSmoke.reports | {"latent_loss", "expert_0", "expert_1", "stage", "solved_tasks"}
     schedules = PlanningSmoke.schedules | {"c_scale_schedule": 0.5, "latent_coef_schedule": "linear"}
-    scheduled = PlanningSmoke.scheduled | {"c_scale": [0.2, 0.3, 0.4, 0.5], "latent_coef": [0.75, 0.5, 0.25, 0.0]}
+    scheduled = PlanningSmoke.scheduled | {"c_scale": [0.2, 0.3, 0.4, 0.5], "latent_coef": [7.5, 5.0, 2.5, 0.0]}
     foreign_env = ("Pendulum-v1", "continuous")
 
     def test_one_trainer_trains_several_tasks(self, tmp_path: Path) -> None:

@@ -73,11 +73,9 @@ def acts_in(learner: ScaleZero, task: str, *, explore: bool = True) -> Any:
     return found
 
 
-def heard(**solved: bool) -> dict[str, dict[str, float]]:
+def heard(**solved: bool) -> dict[str, list[float]]:
     """Every task has ended enough episodes; those that are solved are above any target."""
-    return {
-        task: {"episodes": 50.0, "episode_return_mean": NEVER + 1 if yes else -NEVER} for task, yes in solved.items()
-    }
+    return {task: [NEVER + 1 if yes else -NEVER] * 50 for task, yes in solved.items()}
 
 
 # One update
@@ -194,13 +192,22 @@ def test_stages_end_with_enough_solved_tasks_or_enough_updates(
     assert [f"{stage} {tasks}" for stage, tasks in stages_after(runs, rounds, **settings)] == found
 
 
-def test_a_task_is_solved_after_enough_episodes_and_stays_so(runs: Runs) -> None:
-    learner = learner_of(runs(steps=0, solved_episodes=3))
+def test_a_task_is_solved_after_enough_episodes_in_a_row_and_stays_so(runs: Runs) -> None:
+    learner = learner_of(runs(steps=0, solved_episodes=3, stages=2, first_stage_updates=30))
     learner.targets = {"task0": 1.0}
-    for episodes, mean, solved in ((2, 5.0, []), (3, 0.9, []), (3, 1.0, ["task0"]), (9, 0.0, ["task0"])):
-        learner.hear({"task0": {"episodes": episodes, "episode_return_mean": mean}, "task1": {"episodes": 0.0}})
+    few, bad, good, later = [5.0, 5.0], [9.0, 0.8, 0.9, 1.0], [0.0, 0.8, 1.0, 1.2], [0.0, 0.0, 0.0]
+    for returns, solved in ((few, []), (bad, []), (good, ["task0"]), (later, ["task0"])):
+        learner.hear({"task0": returns, "task1": []})
         assert learner.solved == solved
     assert learner.active_tasks() == ["task1"]
+
+
+def test_without_stages_solved_tasks_are_counted_and_stay(runs: Runs) -> None:
+    learner = learner_of(runs(steps=0, solved_episodes=1))
+    learner.targets = {"task0": 1.0}
+    learner.hear({"task0": [1.0], "task1": []})
+    assert learner.solved == ["task0"]
+    assert list(learner.active_tasks()) == ["task0", "task1"]
 
 
 def test_a_solved_task_leaves_collection_at_once_and_training_with_the_stage(runs: Runs) -> None:
@@ -220,7 +227,7 @@ def test_a_solved_task_leaves_collection_at_once_and_training_with_the_stage(run
 @pytest.mark.parametrize("engine", ["auto", "autograd"])
 def test_a_new_stage_changes_nothing_and_what_left_is_never_changed(engine: str, runs: Runs) -> None:
     """No action, no search, no evaluation, to the bit: not even where all tasks are gathered from again."""
-    run = runs(3, steps=4, stages=3, engine=engine, normalize_obs=True, solved_episodes=10_000, learning_rate=0.01)
+    run = runs(3, steps=4, stages=3, engine=engine, normalize_obs=True, solved_episodes=100, learning_rate=0.01)
     learner = learner_of(run)
     learner.targets = dict.fromkeys(learner.tasks, NEVER)
     kept: dict[str, Any] = {}
@@ -228,7 +235,7 @@ def test_a_new_stage_changes_nothing_and_what_left_is_never_changed(engine: str,
         before = {task: acts_in(learner, task) for task in learner.tasks}
         learner.solved_episodes = 1
         learner.hear(heard(**{task: task == leaving for task in learner.tasks}))
-        learner.solved_episodes = 10_000
+        learner.solved_episodes = 100
         assert learner.network.stage == stage
         assert differences(before, {task: acts_in(learner, task) for task in learner.tasks}) == []
         trained = {name for name, weight in learner.network.named_parameters() if weight.requires_grad}
