@@ -222,6 +222,8 @@ def test_a_solved_task_leaves_collection_at_once_and_training_with_the_stage(run
     assert (False, ("task0", "task1")) in seen
     assert seen[-1] == (False, ("task1",))
     assert run.metrics["stage"] == run.metrics["solved_tasks"] == 1.0
+    assert "task1/value_kl" in run.metrics
+    assert "task0/value_kl" not in run.metrics
 
 
 @pytest.mark.parametrize("engine", ["auto", "autograd"])

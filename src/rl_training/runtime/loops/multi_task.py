@@ -52,7 +52,12 @@ class MultiTaskLoop(ReplayLoop):
             self.algorithm.observe(task, found)
 
     def _learn(self, updates: int) -> Metrics:
-        return self.algorithm.learn_from(self.memories, updates)
+        found = self.algorithm.learn_from(self.memories, updates)
+        if found and updates:  # a task that has left training has no metrics of updates any more
+            left = tuple(f"{task}/" for task in self.memories if not any(name.startswith(f"{task}/") for name in found))
+            for name in [name for name in self.latest.metrics if name.startswith(left)]:
+                del self.latest.metrics[name]
+        return found
 
     def _report(self) -> Metrics:
         heard = {task: source.metrics() for task, source in self.sources.items()}
