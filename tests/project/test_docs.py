@@ -289,7 +289,7 @@ def tiny(target: str) -> list[str]:
     algo = target.partition("/")[0]
     if algo == "bc":
         return [setting for setting in TINY if not setting.startswith("num_envs=")]
-    if algo in PLANNING:
+    if algo in (*PLANNING, "scalezero"):
         return [*TINY, "num_simulations=2"]
     without_rollouts = [*OFF_POLICY, *OFFLINE, *DREAMING, "multi_task_dqn:SPEC"]
     return TINY if algo in without_rollouts else [*TINY, "n_steps=16"]
