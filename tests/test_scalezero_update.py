@@ -23,8 +23,6 @@ from rl_training.algorithms.parts.task_windows import (
     value_targets,
 )
 from rl_training.algorithms.scalezero import (
-    ScaleZeroConfig,
-    ScaleZeroModelConfig,
     Terms,
     latent_divergence,
     task_loss,
@@ -32,6 +30,7 @@ from rl_training.algorithms.scalezero import (
     total_loss,
     world_terms,
 )
+from rl_training.algorithms.scalezero_settings import ScaleZeroConfig, ScaleZeroModelConfig
 from rl_training.data.batches import TERMINATED, TRUNCATED, Windows
 from rl_training.models.experts import Routing
 from rl_training.models.flat import Learner

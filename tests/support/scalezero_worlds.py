@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rl_training.algorithms.scalezero import ScaleZeroModelConfig
+from rl_training.algorithms.scalezero_settings import ScaleZeroModelConfig
 from rl_training.models.scalezero import ScaleZeroNetwork
 from rl_training.models.scalezero_search import latents_before
 from rl_training.types import Array, SpaceInfo

@@ -20,7 +20,7 @@ from rl_training.runtime.envs.make import EnvMaker
 from rl_training.types import Array, SpaceInfo
 
 if TYPE_CHECKING:
-    from rl_training.algorithms.scalezero import ScaleZeroModelConfig
+    from rl_training.algorithms.scalezero_settings import ScaleZeroModelConfig
 
 
 class TinyEnv(gym.Env[Any, Any]):

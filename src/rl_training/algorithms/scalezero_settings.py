@@ -1,0 +1,164 @@
+"""The settings of ScaleZero: a transformer that all tasks share, its losses, its stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from rl_training.algorithms.base import EncodedModelConfig, dense_weights, model_setting, setting
+from rl_training.algorithms.gumbel_muzero import GumbelSearchConfig
+from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes, NetworkNames, widths_help
+from rl_training.algorithms.muzero import PuctSearchConfig
+from rl_training.algorithms.parts.model_inference import support_of
+from rl_training.models.adapters import AdapterShape
+from rl_training.models.scalezero import LatentNorm, WorldShape
+from rl_training.models.transformer import TransformerShape
+from rl_training.models.trunk import EncoderShape
+from rl_training.types import SpaceInfo, UserError
+
+_NETWORKS: NetworkNames = {"representation": ()}
+
+
+class ScaleZeroModelConfig(EncodedModelConfig):
+    """A transformer that all tasks share, and an encoder and heads for each. A custom `model` is an encoder."""
+
+    model: str = model_setting(probe="rl_training.testing:LinearEncoder")
+    hidden_sizes: LayerSizes = setting((64,), widths_help(_NETWORKS), probe=(8,))
+    activation: Activation = setting("silu", ACTIVATION_HELP, probe="tanh")
+    width: int = setting(64, "Size of tokens and latents; a multiple of `heads` and of `latent_group`.", ge=1, probe=16)
+    layers: int = setting(2, "Layers of the transformer.", ge=1, probe=3)
+    heads: int = setting(2, "Attention heads of a layer.", ge=1, probe=1)
+    context_length: int = setting(4, "Steps that a token sees, its own included.", ge=1, probe=1)
+    expert_size: int = setting(64, "Hidden width of every expert.", ge=1, probe=4)
+    experts: int = setting(
+        4, "Experts that the router of a layer chooses from, besides the shared one; 0: a dense layer.", ge=0, probe=0
+    )
+    latent_norm: LatentNorm = setting(
+        "simnorm", "Latents are distributions in groups, or normalised to mean 0 and variance 1.", probe="layer_norm"
+    )
+    latent_group: int = setting(8, "Size of such a group.", ge=2, live_when={"latent_norm": "simnorm"}, probe=4)
+    adapter_rank: int = setting(8, "Rank of the adapters that a stage adds.", ge=1, live_when={"stages": 2}, probe=1)
+    adapter_alpha: float = setting(
+        8.0,
+        "Adapters are multiplied by this over their rank.",
+        gt=0.0,
+        static=True,
+        live_when={"stages": 2, "stage_updates": 1},
+    )
+    value_bins: int = setting(51, "Points of the distribution that a value is.", ge=2, probe=11)
+    value_limit: float = setting(
+        500.0, "Largest value, either way, that the value head can represent.", gt=0.0, static=True, probe=10.0
+    )
+    reward_bins: int = setting(21, "Points of the distribution that a reward is.", ge=2, probe=11)
+    reward_limit: float = setting(
+        20.0, "Largest reward, either way, that the reward head can represent.", gt=0.0, static=True, probe=1.0
+    )
+
+    sizes: ClassVar[tuple[str, ...]] = (
+        "hidden_sizes",
+        "width",
+        "layers",
+        "expert_size",
+        "experts",
+        "value_bins",
+        "reward_bins",
+    )
+    networks: ClassVar[NetworkNames] = _NETWORKS
+    absent: ClassVar[Mapping[str, str]] = {
+        "share_encoder": "policy and value are read off one latent state, so they share all that makes it"
+    }
+
+    def shape(self, stages: int = 1) -> WorldShape:
+        """The model's sizes, with room for so many stages."""
+        adapter = AdapterShape(self.adapter_rank, self.adapter_alpha, stages - 1)
+        return WorldShape(
+            TransformerShape(
+                self.width, self.layers, self.heads, self.context_length, self.expert_size, self.experts, adapter
+            ),
+            EncoderShape(self.image_encoder, self.sizes_of("representation"), self.activation),
+            self.latent_norm,
+            self.latent_group,
+            support_of(self.reward_limit, self.reward_bins),
+            support_of(self.value_limit, self.value_bins),
+        )
+
+    def least_weights(self, info: SpaceInfo) -> int:
+        if self.model != "auto":
+            return 0
+        layer = 4 * self.width**2 + 3 * self.width * self.expert_size * (1 + self.experts)
+        heads = self.width * (self.value_bins + self.reward_bins + 3 * self.width)
+        return self.layers * layer + heads + dense_weights((*self.sizes_of("representation"), self.width))
+
+    def row_numbers(self, info: SpaceInfo) -> int:
+        return 2 * self.layers * self.width if self.model == "auto" else 0
+
+
+class ScaleZeroConfig(PuctSearchConfig, GumbelSearchConfig):
+    """cross-entropies of policy, value, reward and next latent along whole windows, the mean over tasks"""
+
+    search: Literal["puct", "gumbel"] = setting(
+        "gumbel",
+        "The rule of the search and the policy that it teaches: MuZero's, or Gumbel MuZero's, with its temperature.",
+        probe="puct",
+    )
+    num_simulations: int = setting(16, "Simulations of every search.", ge=1, probe=3)
+    temperature: float = setting(
+        1.0,
+        "How far the root's action follows the noise of a Gumbel search, or the exponent 1 / temperature of visits in "
+        "MuZero's; 0 is greedy.",
+        ge=0.0,
+        report=True,
+        probe=0.1,
+    )
+    batch_size: int = setting(32, "Windows of each task in a minibatch.", ge=1, probe=5)
+    value_coef: float = setting(1.0, "Weight of the value loss.", ge=0.0)
+    latent_coef: float = setting(10.0, "Weight of the loss of the next latent.", ge=0.0, probe=0.0)
+    balance_coef: float = setting(
+        0.01, "Weight of the loss that spreads tokens over experts.", ge=0.0, live_when={"experts": 4}, probe=1.0
+    )
+    target_tau: float = setting(
+        0.05, "Share of the online weights in the target network's update.", ge=0.0, le=1.0, probe=0.5
+    )
+    target_update_interval: int = setting(1, "Updates between two of the target network.", ge=1, probe=3)
+    task_weights: dict[str, float] | None = setting(
+        None,
+        "Weights of tasks in the loss, by their names; null, and tasks that are not named: 1.",
+        live_when={"tasks": 2},
+        probe={"task0": 3.0},
+    )
+    stages: int = setting(
+        1, "Stages of training; each after the first freezes what was trained and trains adapters instead.", ge=1
+    )
+    first_stage_updates: int = setting(
+        0,
+        "Updates that the first stage has at least.",
+        ge=0,
+        live_when={"stages": 2, "stage_updates": 1},
+        probe=1_000,
+    )
+    stage_updates: int | None = setting(
+        None,
+        "Updates after which a stage ends, whatever is solved; null: it ends when enough tasks are.",
+        ge=1,
+        live_when={"stages": 2},
+        probe=1,
+    )
+    solved_episodes: int = setting(
+        50,
+        "Training episodes in a row whose mean return must reach a task's `target_return`, for it to count as solved.",
+        ge=1,
+        le=100,
+        live_when={"tasks": 2, "stages": 2},
+        probe=1,
+    )
+
+
+def weights_of(cfg: ScaleZeroConfig, tasks: Mapping[str, SpaceInfo]) -> dict[str, float]:
+    """The weight of every task in the loss."""
+    given = cfg.task_weights or {}
+    if unknown := [name for name in given if name not in tasks]:
+        there = ", ".join(name for name in tasks if name) or "the one of env_id, which needs no weight"
+        raise UserError(f"task_weights={given}: there is no task {unknown[0]!r}; the tasks are {there}")
+    if wrong := [name for name, weight in given.items() if not weight > 0.0]:
+        raise UserError(f"task_weights={given}: the weight of {wrong[0]!r} must be above 0")
+    return {task: given.get(task, 1.0) for task in tasks}
