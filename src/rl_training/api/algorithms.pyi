@@ -4903,7 +4903,7 @@ class ScaleZero(Agent):
 
     learning_rate*: float = 0.001
         Step size of the optimiser. It is at least 0.
-    batch_size: int = 64
+    batch_size: int = 32
         Windows of each task in a minibatch. It is at least 1.
     normalize_obs: bool | Literal["auto"] = False
         Scale observations by mean and deviation; `auto`: where they are numbers, not images.
@@ -4973,7 +4973,7 @@ class ScaleZero(Agent):
         The value of a child without visits: the mean of its visited siblings, or the lowest.
     search: Literal["puct", "gumbel"] = "gumbel"
         The rule of the search and the policy that it teaches: MuZero's, or Gumbel MuZero's, with its temperature.
-    latent_coef*: float = 1.0
+    latent_coef*: float = 10.0
         Weight of the loss of the next latent. It is at least 0.
     balance_coef*: float = 0.01
         Weight of the loss that spreads tokens over experts. It is at least 0.
@@ -4989,9 +4989,9 @@ class ScaleZero(Agent):
     stage_updates: int | None = None
         Updates after which a stage ends, whatever is solved; null: it ends when enough tasks are. It is at least
         1.
-    solved_episodes: int = 20
-        Episodes that a task has had before it can count as solved, where it has a `target_return`. It is at least
-        1.
+    solved_episodes: int = 50
+        Training episodes in a row whose mean return must reach a task's `target_return`, for it to count as
+        solved. It is at least 1 and at most 100.
     time_limit: int | None = None
         Truncate episodes after this many steps; the environment's own limit if null. It is at least 1.
     frame_stack: int = 1
@@ -5025,7 +5025,7 @@ class ScaleZero(Agent):
         Attention heads of a layer. It is at least 1.
     context_length: int = 4
         Steps that a token sees, its own included. It is at least 1.
-    expert_size: int = 128
+    expert_size: int = 64
         Hidden width of every expert. It is at least 1.
     experts: int = 4
         Experts that the router of a layer chooses from, besides the shared one; 0: a dense layer. It is at least
@@ -5112,7 +5112,7 @@ class ScaleZero(Agent):
         learning_rate: float = 0.001,
         learning_rate_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
         learning_rate_warmup_steps: int | None = None,
-        batch_size: int = 64,
+        batch_size: int = 32,
         normalize_obs: bool | Literal["auto"] = False,
         obs_clip: float = 10.0,
         gamma: float = 0.997,
@@ -5177,7 +5177,7 @@ class ScaleZero(Agent):
         value_normalization: Literal["tree", "node"] = "tree",
         unvisited: Literal["mean", "lowest"] = "mean",
         search: Literal["puct", "gumbel"] = "gumbel",
-        latent_coef: float = 1.0,
+        latent_coef: float = 10.0,
         latent_coef_schedule: float | str | Mapping[str, Any] | Callable[[float], float] | None = None,
         latent_coef_warmup_steps: int | None = None,
         balance_coef: float = 0.01,
@@ -5190,7 +5190,7 @@ class ScaleZero(Agent):
         stages: int = 1,
         first_stage_updates: int = 0,
         stage_updates: int | None = None,
-        solved_episodes: int = 20,
+        solved_episodes: int = 50,
         time_limit: int | None = None,
         frame_stack: int = 1,
         reward_clip: float | None = None,
@@ -5207,7 +5207,7 @@ class ScaleZero(Agent):
         layers: int = 2,
         heads: int = 2,
         context_length: int = 4,
-        expert_size: int = 128,
+        expert_size: int = 64,
         experts: int = 4,
         latent_norm: Literal["simnorm", "layer_norm"] = "simnorm",
         latent_group: int = 8,
