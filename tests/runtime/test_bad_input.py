@@ -245,7 +245,7 @@ def test_an_override_without_a_value_is_one_line(override: str, command: Command
             {"algo": "test_bad_input:CONTINUOUS_ONLY", "env_id": "CartPole-v1", "batch_size": None, "n_epochs": None},
             [
                 "cannot work with the discrete actions of CartPole-v1, only with continuous ones",
-                "dqn, muzero, gumbel_muzero, efficientzero or dreamer can",
+                "dqn, muzero, gumbel_muzero, efficientzero, scalezero or dreamer can",
             ],
         ),
         (
@@ -277,7 +277,10 @@ def test_spaces_that_do_not_fit_are_one_line(
         (
             "sac",
             {"env_id": "CartPole-v1"},
-            ["cannot work with the discrete actions", "dqn, muzero, gumbel_muzero, efficientzero or dreamer can"],
+            [
+                "cannot work with the discrete actions",
+                "dqn, muzero, gumbel_muzero, efficientzero, scalezero or dreamer can",
+            ],
         ),
         ("iql", {"env_id": "CartPole-v1"}, ["cannot work with the discrete actions", "continuous ones; bc or cql can"]),
         ("dqn", {"env_id": "Pendulum-v1"}, ["cannot work with the continuous actions", "only with discrete ones"]),

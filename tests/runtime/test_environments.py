@@ -19,7 +19,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rl_training import PPO, Callback, UserError, resume_training, train
-from rl_training.experiment.config import load_config
+from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.presets import preset_names
 from rl_training.experiment.references import is_reference, resolve_reference
 from rl_training.runtime import evaluate as evaluation
@@ -796,8 +796,14 @@ def test_no_process_of_an_environment_outlives_the_main_one(end: str, tmp_path: 
 
 
 @pytest.mark.parametrize("preset", preset_names())
-def test_the_environment_of_every_preset_can_be_made(preset: str) -> None:
+def test_the_environments_of_every_preset_can_be_made(preset: str) -> None:
     config = load_config(preset)
+    for task in config.run.tasks or [""]:
+        _make_environment(config.for_task(task))
+
+
+def _make_environment(config: Config) -> None:
+    """Make the environment of one task as a run does, or skip the test where its extra is not installed."""
     if is_reference(config.run.env_id):
         assert isinstance(resolve_reference(config.run.env_id, key="env_id")(**config.run.env_kwargs), gym.Env)
         return
