@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context
 from rl_training.algorithms.on_policy import (
     ActorCriticModelConfig,
     ActorCriticPolicy,
@@ -25,6 +25,7 @@ from rl_training.algorithms.on_policy import (
     OnPolicyConfig,
     OnPolicyLoopConfig,
 )
+from rl_training.algorithms.settings import setting
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatAdam
 from rl_training.ops.policy import standardize

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, ModelConfig, Policy, PolicyContext, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, ModelConfig, Policy, PolicyContext
 from rl_training.algorithms.multi_task import MultiTaskAlgorithm, MultiTaskLoopConfig
 from rl_training.algorithms.off_policy import MinibatchConfig
 from rl_training.algorithms.parts.observer import Observer, under
 from rl_training.algorithms.parts.policies import allowed
+from rl_training.algorithms.settings import setting
 from rl_training.data.memory import Memory
 from rl_training.models.flat import Follower, Learner
 from rl_training.ops.exploration import uniform_choices

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, ModelConfig, PolicyContext, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, ModelConfig, PolicyContext
 from rl_training.algorithms.dqn import DQNLoopConfig
 from rl_training.algorithms.off_policy import MinibatchConfig, NetworkPolicy, ReplayAlgorithm
 from rl_training.algorithms.parts.policies import allowed
+from rl_training.algorithms.settings import setting
 from rl_training.data.memory import Memory
 from rl_training.models.flat import Follower, Learner
 from rl_training.ops.exploration import uniform_choices

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from conformance import OFF_POLICY, Walk, built, known_settings, playable, trained
-from rl_training.algorithms.base import setting_extra
+from rl_training.algorithms.settings import setting_extra
 from rl_training.experiment.config import ConfigError, load_config
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.registry import REGISTRY, load_spec

@@ -12,10 +12,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rl_training.algorithms.base import setting
 from rl_training.algorithms.on_policy import OnPolicyLoopConfig
 from rl_training.algorithms.ppo import SPEC
 from rl_training.algorithms.recurrent_ppo import SPEC as RECURRENT
+from rl_training.algorithms.settings import setting
 
 
 class LaggingLoopConfig(OnPolicyLoopConfig):

@@ -9,11 +9,12 @@ import numpy as np
 from torch import Tensor
 
 from rl_training.algorithms.a2c import A2C, SPEC, A2CConfig
-from rl_training.algorithms.base import PolicyContext, setting
+from rl_training.algorithms.base import PolicyContext
 from rl_training.algorithms.on_policy import ActorCriticPolicy
 from rl_training.algorithms.parts.recurrent_policy import RecurrentPolicy
 from rl_training.algorithms.recurrent_ppo import SPEC as RECURRENT
 from rl_training.algorithms.recurrent_ppo import RecurrentPPO
+from rl_training.algorithms.settings import setting
 from rl_training.models.flat import FlatAdam, FlatParameters
 from rl_training.types import Array, ArrayKind, Carry, Records, SpaceInfo
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context
 from rl_training.algorithms.on_policy import (
     EVERY_SPACE,
     ActorCriticModelConfig,
@@ -17,6 +17,7 @@ from rl_training.algorithms.on_policy import (
     OnPolicyLoopConfig,
 )
 from rl_training.algorithms.parts.objectives import Batch, Heads, Objective, Slopes, standardized
+from rl_training.algorithms.settings import setting
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatRMSprop
 from rl_training.ops.kernels import heads as kernels

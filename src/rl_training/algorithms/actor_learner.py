@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-from rl_training.algorithms.base import Context, PolicyContext, model_setting, setting
+from rl_training.algorithms.base import Context, PolicyContext, model_setting
 from rl_training.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyLoopConfig, RolloutConfig
 from rl_training.algorithms.parts.actor_critic_policy import ActorCriticModelConfig, ActorCriticPolicy
 from rl_training.algorithms.parts.objectives import Batch
 from rl_training.algorithms.parts.readers import Judged
 from rl_training.algorithms.parts.recurrent_policy import RecurrentPolicy, core_weights
+from rl_training.algorithms.settings import setting
 from rl_training.data.rollout import Rollout
 from rl_training.ops.returns import vtrace
 from rl_training.types import Array, SpaceInfo, UserError

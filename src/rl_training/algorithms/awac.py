@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
 from rl_training.algorithms.offline import WeightedLoopConfig
 from rl_training.algorithms.parts.engine import FORMS
 from rl_training.algorithms.parts.networks import EnsembleModelConfig, Networks, build_networks
 from rl_training.algorithms.parts.policies import ClippedGaussianPolicy, SquashedGaussianPolicy
 from rl_training.algorithms.parts.regressions import HEADS, SampledPolicy
+from rl_training.algorithms.settings import setting
 from rl_training.models.mlp_ddpg import MLPDDPGModel
 from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.ops.policy import effective_share

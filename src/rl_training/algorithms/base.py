@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import field_validator
 
 from rl_training.algorithms.layers import (
     ACTIVATION_HELP,
@@ -21,6 +21,7 @@ from rl_training.algorithms.layers import (
     completed,
     renamed,
 )
+from rl_training.algorithms.settings import ConfigPart, setting
 from rl_training.types import Act, Array, Capabilities, Carry, Metrics, Records, SpaceInfo, Streams
 
 if TYPE_CHECKING:
@@ -31,52 +32,6 @@ if TYPE_CHECKING:
     ModelFactory = Callable[[SpaceInfo, Any], nn.Module]
 
 P = TypeVar("P", bound="Policy")
-
-
-class ConfigPart(BaseModel):
-    """A frozen group of settings. Its fields are the only place that defines a setting's name, default and help."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
-    # The settings that decide how much RAM is needed. A part says how much that is at least (`least_bytes`,
-    # `least_weights`); `runtime/memory.py` adds it up before anything is made.
-    sizes: ClassVar[tuple[str, ...]] = ()
-    # Settings that others have and this one cannot have, and why.
-    absent: ClassVar[Mapping[str, str]] = {}
-
-
-def setting(
-    default: Any,
-    help: str,
-    *,
-    aliases: Sequence[str] = (),
-    static: bool = False,
-    default_schedule: Mapping[str, Any] | None = None,
-    report: bool = False,
-    live_when: Mapping[str, Any] | None = None,
-    probe: Any = None,
-    **limits: Any,
-) -> Any:
-    """A config field.
-
-    `static`: a number that is used only when the run is built, so it takes no schedule. `default_schedule`: a schedule
-    that applies if the config gives neither the field, nor its schedule, nor its warm-up. `report`: always among the
-    metrics. `live_when`: other settings under which this one has an effect. `probe`: a value that differs enough from
-    the default for a test to see that effect. `limits`: ge, gt, le, lt.
-    """
-    extra: dict[str, Any] = {
-        "aliases": list(aliases),
-        "static": static,
-        "default_schedule": None if default_schedule is None else dict(default_schedule),
-        "report": report,
-        "live_when": dict(live_when or {}),
-    }
-    return Field(default, description=help, json_schema_extra=extra | {"probe": probe}, **limits)
-
-
-def setting_extra(part: type[ConfigPart], name: str) -> dict[str, Any]:
-    """The extra attributes of a field that `setting` stored."""
-    extra = part.model_fields[name].json_schema_extra
-    return dict(extra) if isinstance(extra, dict) else {}
 
 
 def model_setting(probe: str, live_when: Mapping[str, Any] | None = None) -> Any:

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from torch import nn
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting
 from rl_training.algorithms.off_policy import (
     Minibatch,
     MinibatchConfig,
@@ -19,6 +19,7 @@ from rl_training.algorithms.offline import BehaviorLoopConfig
 from rl_training.algorithms.parts.engine import FORMS
 from rl_training.algorithms.parts.networks import build_network
 from rl_training.algorithms.parts.regressions import CHOICES, HEADS, MEAN, Head
+from rl_training.algorithms.settings import setting
 from rl_training.data.memory import Memory
 from rl_training.models.heads import MLPNetwork
 from rl_training.types import Array, Capabilities, Metrics

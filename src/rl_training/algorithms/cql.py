@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext
 from rl_training.algorithms.off_policy import Minibatch, NetworkPolicy, OffPolicyAlgorithm
 from rl_training.algorithms.offline import OfflineLoopConfig
 from rl_training.algorithms.parts.autograd import DrawnActions
@@ -14,6 +14,7 @@ from rl_training.algorithms.parts.discrete_q import DISCRETE_Q, discrete_policy
 from rl_training.algorithms.parts.networks import EnsembleModelConfig
 from rl_training.algorithms.parts.policies import squashed
 from rl_training.algorithms.sac import SAC, LogScalar, SACConfig, Variant, fit_critics, soft_policy
+from rl_training.algorithms.settings import setting
 from rl_training.models.flat import Learner
 from rl_training.types import Array, Capabilities, Metrics, UserError
 

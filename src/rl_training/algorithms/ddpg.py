@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting
 from rl_training.algorithms.hindsight import HindsightLoopConfig
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
 from rl_training.algorithms.parts.autograd import FIRST, DeterministicLoss
 from rl_training.algorithms.parts.engine import FORMS
 from rl_training.algorithms.parts.networks import EnsembleModelConfig, Networks, build_networks
 from rl_training.algorithms.parts.policies import NoisyPolicy
+from rl_training.algorithms.settings import setting
 from rl_training.models.mlp_ddpg import MLPDDPGModel
 from rl_training.ops.value import td_target
 from rl_training.types import Array, Capabilities, Metrics

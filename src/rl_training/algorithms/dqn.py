@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting
 from rl_training.algorithms.hindsight import HindsightLoopConfig
 from rl_training.algorithms.layers import LayerSizes
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig, OffPolicyModelConfig
 from rl_training.algorithms.parts.discrete_q import DISCRETE_Q, discrete_policy
 from rl_training.algorithms.parts.policies import EpsilonGreedyPolicy
+from rl_training.algorithms.settings import setting
 from rl_training.data.memory import Memory
 from rl_training.types import Array, Capabilities, Metrics
 

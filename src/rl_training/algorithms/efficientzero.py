@@ -11,13 +11,14 @@ from typing import Literal
 import numpy as np
 from torch import nn
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext
 from rl_training.algorithms.gumbel_muzero import GumbelSearchConfig
 from rl_training.algorithms.muzero import MuZero, MuZeroConfig, all_rewards
 from rl_training.algorithms.parts.planning_policy import PlanningPolicy
 from rl_training.algorithms.parts.searching import GumbelPlay, PuctPlay
 from rl_training.algorithms.parts.unrolled import Extras, TrainedConsistency
 from rl_training.algorithms.planning import PlanningConfig, PlanningLoopConfig, PlanningModelConfig
+from rl_training.algorithms.settings import setting
 from rl_training.models.efficientzero import Augmentation, Consistency, ValuePrefixNetwork
 from rl_training.models.muzero import MuZeroNetwork
 from rl_training.types import Array, Capabilities, UserError

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import PositiveInt
 from torch import Tensor
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, dense_weights, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, dense_weights
 from rl_training.algorithms.offline import TransitionsConfig
 from rl_training.algorithms.on_policy import (
     EVERY_SPACE,
@@ -25,6 +25,7 @@ from rl_training.algorithms.on_policy import (
 from rl_training.algorithms.parts.discriminators import TrainedDiscriminator
 from rl_training.algorithms.parts.objectives import Batch, Heads, Objective, Slopes
 from rl_training.algorithms.ppo import PPO, PPOConfig
+from rl_training.algorithms.settings import setting
 from rl_training.data.datasets.demonstrations import Occupancy, of_rollout
 from rl_training.data.rollout import Rollout
 from rl_training.models.discriminator import Discriminator

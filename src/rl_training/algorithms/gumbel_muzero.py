@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext
 from rl_training.algorithms.muzero import MuZero
 from rl_training.algorithms.parts.planning_policy import PlanningPolicy
 from rl_training.algorithms.parts.searching import GumbelPlay
@@ -14,6 +14,7 @@ from rl_training.algorithms.planning import (
     PlanningModelConfig,
     SampledActionsConfig,
 )
+from rl_training.algorithms.settings import setting
 from rl_training.types import Capabilities
 
 # Where the search can be chosen, these settings act if it is this one.

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import BeforeValidator
 
-from rl_training.algorithms.base import ConfigPart, setting
 from rl_training.algorithms.off_policy import OffPolicyLoopConfig
+from rl_training.algorithms.settings import ConfigPart, setting
 from rl_training.data.goal_replay import Strategy
 
 

@@ -17,9 +17,10 @@ from rl_training.algorithms.actor_learner import (
     ActorLearnerModelConfig,
     actor_learner_policy,
 )
-from rl_training.algorithms.base import AlgorithmSpec, Context, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context
 from rl_training.algorithms.on_policy import EVERY_SPACE
 from rl_training.algorithms.parts.objectives import Batch, Heads, Objective, Slopes, standardized
+from rl_training.algorithms.settings import setting
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatAdam, FlatRMSprop
 from rl_training.ops.kernels import heads as kernels

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting
 from rl_training.algorithms.layers import ACTOR_CRITICS_VALUE, LayerSizes, NetworkNames, widths_help
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
 from rl_training.algorithms.offline import WeightedLoopConfig
@@ -17,6 +17,7 @@ from rl_training.algorithms.parts.engine import FORMS
 from rl_training.algorithms.parts.networks import EnsembleModelConfig, Networks, build_networks
 from rl_training.algorithms.parts.policies import ClippedGaussianPolicy, NoisyPolicy
 from rl_training.algorithms.parts.regressions import GaussianLikelihood, Regression, SquaredError
+from rl_training.algorithms.settings import setting
 from rl_training.models.mlp_iql import MLPIQLModel
 from rl_training.ops.policy import effective_share
 from rl_training.ops.value import expectile_loss, td_target

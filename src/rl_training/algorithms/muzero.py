@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext
 from rl_training.algorithms.off_policy import ReplayAlgorithm
 from rl_training.algorithms.parts.planning_policy import PlanningPolicy
 from rl_training.algorithms.parts.reanalysis import reanalyze, with_search_values
@@ -30,6 +30,7 @@ from rl_training.algorithms.planning import (
     PlanningModelConfig,
     SampledActionsConfig,
 )
+from rl_training.algorithms.settings import setting
 from rl_training.data.batches import Windows
 from rl_training.data.memory import Memory
 from rl_training.models.muzero import Unrolled

@@ -21,10 +21,10 @@ from rl_training.algorithms.base import (
     NetworkConfig,
     Policy,
     PolicyContext,
-    setting,
 )
 from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes
 from rl_training.algorithms.parts.observer import Observer, under
+from rl_training.algorithms.settings import setting
 from rl_training.data.batches import Between, Transitions
 from rl_training.data.memory import Memory
 from rl_training.data.replay import replay_kind

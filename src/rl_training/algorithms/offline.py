@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import PositiveFloat
 
-from rl_training.algorithms.base import LoopConfig, setting
+from rl_training.algorithms.base import LoopConfig
 from rl_training.algorithms.off_policy import OffPolicyLoopConfig
+from rl_training.algorithms.settings import setting
 
 RewardFactor = PositiveFloat | Literal["auto", "return_range"]
 _REWARD_SCALE = (

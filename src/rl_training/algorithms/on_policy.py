@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from rl_training.algorithms.base import Algorithm, AlgorithmConfig, CollectingLoopConfig, Context, setting
+from rl_training.algorithms.base import Algorithm, AlgorithmConfig, CollectingLoopConfig, Context
 from rl_training.algorithms.parts.actor_critic_policy import ActorCriticModelConfig, ActorCriticPolicy
 from rl_training.algorithms.parts.objectives import AutogradForm, Batch, EngineForm, Form, Heads, Objective, Slopes
 from rl_training.algorithms.parts.readers import reader_of
+from rl_training.algorithms.settings import setting
 from rl_training.data.chunks import Part
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatAdam, FlatParameters, FlatRMSprop

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from rl_training.algorithms.base import LoopConfig, ModelConfig, NetworkConfig, dense_weights, model_setting, setting
+from rl_training.algorithms.base import LoopConfig, ModelConfig, NetworkConfig, dense_weights, model_setting
 from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes, NetworkNames, widths_help
 from rl_training.algorithms.off_policy import MinibatchConfig, OffPolicyLoopConfig
+from rl_training.algorithms.settings import setting
 from rl_training.types import SpaceInfo
 
 

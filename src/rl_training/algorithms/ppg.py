@@ -9,15 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import (
-    AlgorithmSpec,
-    Context,
-    LoopConfig,
-    NetworkConfig,
-    PolicyContext,
-    model_setting,
-    setting,
-)
+from rl_training.algorithms.base import AlgorithmSpec, Context, LoopConfig, NetworkConfig, PolicyContext, model_setting
 from rl_training.algorithms.on_policy import (
     EVERY_SPACE,
     ActorCriticModelConfig,
@@ -28,6 +20,7 @@ from rl_training.algorithms.parts.actor_critic_policy import Acting, EngineActin
 from rl_training.algorithms.parts.objectives import Batch, EngineForm
 from rl_training.algorithms.parts.observer import Observer
 from rl_training.algorithms.ppo import PPO, PPOConfig
+from rl_training.algorithms.settings import setting
 from rl_training.data.chunks import Part
 from rl_training.data.phases import PhaseMemory
 from rl_training.data.rollout import Rollout

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context
 from rl_training.algorithms.on_policy import (
     EVERY_SPACE,
     ActorCriticModelConfig,
@@ -18,6 +18,7 @@ from rl_training.algorithms.on_policy import (
     OnPolicyLoopConfig,
 )
 from rl_training.algorithms.parts.objectives import Batch, Heads, Objective, Slopes, standardized
+from rl_training.algorithms.settings import setting
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatAdam
 from rl_training.ops.kernels import heads as kernels

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rl_training.algorithms.base import AlgorithmSpec, setting
+from rl_training.algorithms.base import AlgorithmSpec
 from rl_training.algorithms.on_policy import EVERY_SPACE, OnPolicyLoopConfig
 from rl_training.algorithms.parts.objectives import Batch
 from rl_training.algorithms.parts.recurrent_policy import RecurrentModelConfig, RecurrentPolicy
 from rl_training.algorithms.ppo import PPO, PPOConfig
+from rl_training.algorithms.settings import setting
 from rl_training.data.rollout import Rollout
 from rl_training.types import Array
 

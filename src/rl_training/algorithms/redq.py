@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context
 from rl_training.algorithms.hindsight import HindsightLoopConfig
 from rl_training.algorithms.off_policy import Minibatch
 from rl_training.algorithms.parts.autograd import MEAN
 from rl_training.algorithms.parts.networks import EnsembleModelConfig
 from rl_training.algorithms.sac import SAC, SACConfig, Variant, soft_policy
+from rl_training.algorithms.settings import setting
 from rl_training.ops.value import td_target
 from rl_training.types import Array, Capabilities, UserError
 

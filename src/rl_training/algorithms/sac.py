@@ -13,13 +13,14 @@ import torch
 from pydantic import NonNegativeFloat, field_validator
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext
 from rl_training.algorithms.hindsight import HindsightLoopConfig
 from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
 from rl_training.algorithms.parts.autograd import LEAST, SQUARED_ERROR, CriticLoss, Reduction
 from rl_training.algorithms.parts.engine import FORMS
 from rl_training.algorithms.parts.networks import EnsembleModelConfig, Networks, build_networks
 from rl_training.algorithms.parts.policies import SquashedGaussianPolicy
+from rl_training.algorithms.settings import setting
 from rl_training.data.batches import Between, chains_of
 from rl_training.data.memory import Memory
 from rl_training.models.flat import Learner

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from rl_training.algorithms.base import EncodedModelConfig, dense_weights, model_setting, setting
+from rl_training.algorithms.base import EncodedModelConfig, dense_weights, model_setting
 from rl_training.algorithms.gumbel_muzero import GumbelSearchConfig
 from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes, NetworkNames, widths_help
 from rl_training.algorithms.muzero import PuctSearchConfig
 from rl_training.algorithms.parts.model_inference import support_of
+from rl_training.algorithms.settings import setting
 from rl_training.models.adapters import AdapterShape
 from rl_training.models.scalezero import LatentNorm, WorldShape
 from rl_training.models.transformer import TransformerShape

@@ -6,9 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from rl_training.algorithms.base import AlgorithmSpec, setting
+from rl_training.algorithms.base import AlgorithmSpec
 from rl_training.algorithms.ddpg import DDPG, DDPGConfig, DeterministicModelConfig, Variant, deterministic_policy
 from rl_training.algorithms.hindsight import HindsightLoopConfig
+from rl_training.algorithms.settings import setting
 from rl_training.types import Array, Capabilities
 
 

@@ -8,9 +8,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from rl_training.algorithms.base import AlgorithmSpec, setting
+from rl_training.algorithms.base import AlgorithmSpec
 from rl_training.algorithms.ddpg import DDPG, DeterministicModelConfig, Variant, deterministic_policy
 from rl_training.algorithms.offline import OfflineLoopConfig
+from rl_training.algorithms.settings import setting
 from rl_training.algorithms.td3 import TD3Config, smoothed
 from rl_training.types import Array, Capabilities
 

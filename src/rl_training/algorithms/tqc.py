@@ -7,12 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context
 from rl_training.algorithms.hindsight import HindsightLoopConfig
 from rl_training.algorithms.off_policy import Minibatch
 from rl_training.algorithms.parts.autograd import MEAN, CriticLoss
 from rl_training.algorithms.parts.networks import EnsembleModelConfig
 from rl_training.algorithms.sac import SAC, SACConfig, Variant, soft_policy
+from rl_training.algorithms.settings import setting
 from rl_training.ops.kernels.td import quantile_huber_gradient
 from rl_training.ops.value import quantile_huber_loss, td_target
 from rl_training.types import Array, Capabilities, SpaceInfo, UserError

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting, setting
+from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext, model_setting
 from rl_training.algorithms.on_policy import (
     EVERY_SPACE,
     ActorCriticModelConfig,
@@ -26,6 +26,7 @@ from rl_training.algorithms.parts.surrogates import (
     Surrogate,
     TrustRegionForm,
 )
+from rl_training.algorithms.settings import setting
 from rl_training.data.rollout import Rollout
 from rl_training.models.actor_critic_engine import ActorCriticEngine
 from rl_training.models.flat import FlatAdam

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from rl_training.algorithms.base import LoopConfig, NetworkConfig, model_setting, setting
+from rl_training.algorithms.base import LoopConfig, NetworkConfig, model_setting
 from rl_training.algorithms.off_policy import MinibatchConfig, OffPolicyLoopConfig
+from rl_training.algorithms.settings import setting
 from rl_training.models.rssm import SIZES, UNIMIX, WorldSize
 from rl_training.types import SpaceInfo
 

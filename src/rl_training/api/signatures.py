@@ -10,7 +10,7 @@ from functools import cache
 from keyword import iskeyword
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from rl_training.algorithms.base import ConfigPart
+from rl_training.algorithms.settings import ConfigPart
 from rl_training.experiment.fields import SUFFIXES, Setting, settings_of
 from rl_training.experiment.registry import load_spec
 from rl_training.experiment.settings import RunConfig

@@ -16,7 +16,8 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 from yaml import YAMLError
 
-from rl_training.algorithms.base import AlgorithmConfig, AlgorithmSpec, ConfigPart, LoopConfig, NetworkConfig
+from rl_training.algorithms.base import AlgorithmConfig, AlgorithmSpec, LoopConfig, NetworkConfig
+from rl_training.algorithms.settings import ConfigPart
 from rl_training.data.checked_files import damaged
 from rl_training.experiment.curves import Curves
 from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_of, why_without

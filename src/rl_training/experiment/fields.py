@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from rl_training.algorithms.base import AlgorithmSpec, CollectingLoopConfig, ConfigPart, setting_extra
+from rl_training.algorithms.base import AlgorithmSpec, CollectingLoopConfig
+from rl_training.algorithms.settings import ConfigPart, setting_extra
 from rl_training.experiment.registry import REGISTRY, suggest
 from rl_training.experiment.schedules import Schedule, parse_schedule
 from rl_training.experiment.settings import RunConfig

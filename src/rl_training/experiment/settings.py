@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_serializer, field_validator, model_validator
 
-from rl_training.algorithms.base import ConfigPart, setting
+from rl_training.algorithms.settings import ConfigPart, setting
 from rl_training.experiment.references import is_module_name
 from rl_training.experiment.tasks import check_names
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from rl_training.algorithms.base import ConfigPart
+from rl_training.algorithms.settings import ConfigPart
 from rl_training.data import ram
 from rl_training.experiment.config import Config
 from rl_training.runtime.envs.make import EnvFactory, EnvMaker

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_training.algorithms.base import Algorithm, setting_extra
+from rl_training.algorithms.base import Algorithm
+from rl_training.algorithms.settings import setting_extra
 from rl_training.data.chunks import ChunkedArray
 from rl_training.experiment.config import Config
 from rl_training.experiment.manager import RunFolder

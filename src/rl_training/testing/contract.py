@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import Algorithm, ConfigPart, Policy, setting_extra
+from rl_training.algorithms.base import Algorithm, Policy
+from rl_training.algorithms.settings import ConfigPart, setting_extra
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.registry import REGISTRY, load_spec

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import EncodedModelConfig, Policy, PolicyContext, setting
+from rl_training.algorithms.base import EncodedModelConfig, Policy, PolicyContext
 from rl_training.algorithms.layers import ACTOR_CRITIC, ENCODER, LayerSizes, NetworkNames, widths_help
 from rl_training.algorithms.parts.observer import Observer, under
+from rl_training.algorithms.settings import setting
 from rl_training.models.actor_critic_engine import CompiledActing, within_reach
 from rl_training.models.flat import FlatWeights
 from rl_training.models.mlp_actor_critic import EncodedActorCritic, MLPActorCritic, Shape

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from rl_training.algorithms.base import PolicyContext, dense_weights, model_setting, setting
+from rl_training.algorithms.base import PolicyContext, dense_weights, model_setting
 from rl_training.algorithms.layers import ACTOR_CRITICS, ENCODER, LayerSizes, NetworkNames, widths_help
 from rl_training.algorithms.off_policy import Engine, OffPolicyModelConfig
 from rl_training.algorithms.parts.observer import Observer
+from rl_training.algorithms.settings import setting
 from rl_training.models.ensemble import CriticEnsemble
 from rl_training.models.heads import MLPNetwork
 from rl_training.models.mlp_ddpg import CriticShape

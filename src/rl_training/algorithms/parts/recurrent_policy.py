@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import PolicyContext, model_setting, setting
+from rl_training.algorithms.base import PolicyContext, model_setting
 from rl_training.algorithms.parts.actor_critic_policy import ActorCriticPolicy, PolicyModelConfig
 from rl_training.algorithms.parts.objectives import Batch, EngineForm, Heads
 from rl_training.algorithms.parts.observer import Observer
+from rl_training.algorithms.settings import setting
 from rl_training.data.sequence import Packed
 from rl_training.models.recurrent import CoreShape, RecurrentActorCritic
 from rl_training.models.recurrent_engine import RecurrentActing, RecurrentEngine, recurrent_within_reach
