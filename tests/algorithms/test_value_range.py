@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from rl_training.algorithms.parts.value_range import RangeWatch, steps_in_sum
-from rl_training.ops.two_hot import Support, h_transform
+from rl_training.ops.two_hot import support_up_to
 
 
-def watch(reward: float, value: float, *, two_player: bool = False) -> RangeWatch:
-    supports = (Support(float(h_transform(np.asarray(limit))), 11) for limit in (reward, value))
-    return RangeWatch(*supports, two_player=two_player)
+def watch(reward: float, value: float, *, two_player: bool = False, task: str = "") -> RangeWatch:
+    supports = (support_up_to(limit, 11) for limit in (reward, value))
+    return RangeWatch(*supports, two_player=two_player, task=task)
 
 
 def test_discounted_steps() -> None:
@@ -45,3 +45,8 @@ def test_the_rewards_of_two_players_do_not_add_up(caplog: pytest.LogCaptureFixtu
     assert not caplog.records
     watch(1.0, 1.0).see(np.ones(4, np.float32), 0.99)
     assert len(caplog.records) == 1
+
+
+def test_the_warning_names_the_task(caplog: pytest.LogCaptureFixture) -> None:
+    watch(1.0, 1.0, task="lander").see(np.full(4, 3.0, np.float32), 0.0)
+    assert [record.getMessage().split(": ")[0] for record in caplog.records] == ["task 'lander'"] * 2

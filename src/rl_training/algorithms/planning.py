@@ -8,7 +8,8 @@ from typing import ClassVar
 from rl_training.algorithms.base import LoopConfig, ModelConfig, NetworkConfig, dense_weights, model_setting
 from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes, NetworkNames, widths_help
 from rl_training.algorithms.off_policy import MinibatchConfig, OffPolicyLoopConfig
-from rl_training.algorithms.settings import setting
+from rl_training.algorithms.settings import ConfigPart, setting
+from rl_training.ops.two_hot import Support, support_up_to
 from rl_training.types import SpaceInfo
 
 
@@ -23,11 +24,32 @@ class PlanningLoopConfig(OffPolicyLoopConfig):
     )
 
 
+class SupportsConfig(ConfigPart):
+    """The ranges of a model's values and rewards, and how finely they are divided."""
+
+    value_bins: int = setting(51, "Points of the distribution that a value is.", ge=2, probe=11)
+    value_limit: float = setting(
+        500.0, "Largest value, either way, that the value head can represent.", gt=0.0, static=True, probe=10.0
+    )
+    reward_bins: int = setting(21, "Points of the distribution that a reward is.", ge=2, probe=11)
+    reward_limit: float = setting(
+        20.0, "Largest reward, either way, that the reward head can represent.", gt=0.0, static=True, probe=1.0
+    )
+
+    @property
+    def value_support(self) -> Support:
+        return support_up_to(self.value_limit, self.value_bins)
+
+    @property
+    def reward_support(self) -> Support:
+        return support_up_to(self.reward_limit, self.reward_bins)
+
+
 # The prediction is that of policy and value, which have layers of their own for images only.
 _NETWORKS: NetworkNames = {"representation": (), "dynamics": (), "prediction": ()}
 
 
-class PlanningModelConfig(ModelConfig):
+class PlanningModelConfig(SupportsConfig, ModelConfig):
     """Representation, dynamics and prediction: MLPs on a latent vector, or residual convolutions for images."""
 
     model: str = model_setting(probe="rl_training.testing:LinearMuZero")
@@ -38,14 +60,6 @@ class PlanningModelConfig(ModelConfig):
         32, "Channels of the residual convolutions on images.", ge=1, live_when={"observations": "image"}, probe=8
     )
     blocks: int = setting(1, "Residual blocks in each part.", ge=0, live_when={"observations": "image"}, probe=0)
-    value_bins: int = setting(51, "Points of the distribution that a value is.", ge=2, probe=11)
-    value_limit: float = setting(
-        500.0, "Largest value, either way, that the value head can represent.", gt=0.0, static=True, probe=10.0
-    )
-    reward_bins: int = setting(21, "Points of the distribution that a reward is.", ge=2, probe=11)
-    reward_limit: float = setting(
-        20.0, "Largest reward, either way, that the reward head can represent.", gt=0.0, static=True, probe=1.0
-    )
 
     sizes: ClassVar[tuple[str, ...]] = (
         "hidden_sizes",

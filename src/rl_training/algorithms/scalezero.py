@@ -139,10 +139,8 @@ class ScaleZero(MultiTaskAlgorithm):
         self.solved: list[str] = []
         self.stage_began = 0  # the update after which the stage began
         self.weights = weights_of(self.cfg, self.tasks)
-        self.ranges = {
-            task: RangeWatch(self.network.shape.reward_support, self.network.shape.value_support, two_player=False)
-            for task in self.tasks
-        }
+        supports = self.network.shape.reward_support, self.network.shape.value_support
+        self.ranges = {task: RangeWatch(*supports, two_player=False, task=task) for task in self.tasks}
         self._train_stage()
 
     def _train_stage(self) -> None:

@@ -9,7 +9,7 @@ from rl_training.algorithms.base import EncodedModelConfig, dense_weights, model
 from rl_training.algorithms.gumbel_muzero import GumbelSearchConfig
 from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes, NetworkNames, widths_help
 from rl_training.algorithms.muzero import PuctSearchConfig
-from rl_training.algorithms.parts.model_inference import support_of
+from rl_training.algorithms.planning import SupportsConfig
 from rl_training.algorithms.settings import setting
 from rl_training.models.adapters import AdapterShape
 from rl_training.models.scalezero import LatentNorm, WorldShape
@@ -20,7 +20,7 @@ from rl_training.types import SpaceInfo, UserError
 _NETWORKS: NetworkNames = {"representation": ()}
 
 
-class ScaleZeroModelConfig(EncodedModelConfig):
+class ScaleZeroModelConfig(SupportsConfig, EncodedModelConfig):
     """A transformer that all tasks share, and an encoder and heads for each. A custom `model` is an encoder."""
 
     model: str = model_setting(probe="rl_training.testing:LinearEncoder")
@@ -45,14 +45,6 @@ class ScaleZeroModelConfig(EncodedModelConfig):
         gt=0.0,
         static=True,
         live_when={"stages": 2, "stage_updates": 1},
-    )
-    value_bins: int = setting(51, "Points of the distribution that a value is.", ge=2, probe=11)
-    value_limit: float = setting(
-        500.0, "Largest value, either way, that the value head can represent.", gt=0.0, static=True, probe=10.0
-    )
-    reward_bins: int = setting(21, "Points of the distribution that a reward is.", ge=2, probe=11)
-    reward_limit: float = setting(
-        20.0, "Largest reward, either way, that the reward head can represent.", gt=0.0, static=True, probe=1.0
     )
 
     sizes: ClassVar[tuple[str, ...]] = (
@@ -79,8 +71,8 @@ class ScaleZeroModelConfig(EncodedModelConfig):
             EncoderShape(self.image_encoder, self.sizes_of("representation"), self.activation),
             self.latent_norm,
             self.latent_group,
-            support_of(self.reward_limit, self.reward_bins),
-            support_of(self.value_limit, self.value_bins),
+            self.reward_support,
+            self.value_support,
         )
 
     def least_weights(self, info: SpaceInfo) -> int:

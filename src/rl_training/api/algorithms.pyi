@@ -4099,12 +4099,6 @@ class MuZero(Agent):
     activation: str | type = "relu"
         Activation of hidden layers. MLPs with tanh, relu, silu have a fast path on a CPU; others are computed by
         autograd.
-    latent_size: int = 64
-        Size of the latent state of MLPs. It is at least 1.
-    channels: int = 32
-        Channels of the residual convolutions on images. It is at least 1.
-    blocks: int = 1
-        Residual blocks in each part. It is at least 0.
     value_bins: int = 51
         Points of the distribution that a value is. It is at least 2.
     value_limit: float = 500.0
@@ -4113,6 +4107,12 @@ class MuZero(Agent):
         Points of the distribution that a reward is. It is at least 2.
     reward_limit: float = 20.0
         Largest reward, either way, that the reward head can represent. It is above 0.
+    latent_size: int = 64
+        Size of the latent state of MLPs. It is at least 1.
+    channels: int = 32
+        Channels of the residual convolutions on images. It is at least 1.
+    blocks: int = 1
+        Residual blocks in each part. It is at least 0.
     env_packages: str | Sequence[str] = ()
         Modules that are imported before ids are looked up.
     env_kwargs: Mapping[str, Any] = {}
@@ -4249,13 +4249,13 @@ class MuZero(Agent):
         model: str | Callable[..., Any] = "auto",
         hidden_sizes: Sequence[int] | Mapping[str, Sequence[int]] = (64,),
         activation: str | type = "relu",
-        latent_size: int = 64,
-        channels: int = 32,
-        blocks: int = 1,
         value_bins: int = 51,
         value_limit: float = 500.0,
         reward_bins: int = 21,
         reward_limit: float = 20.0,
+        latent_size: int = 64,
+        channels: int = 32,
+        blocks: int = 1,
         env_packages: str | Sequence[str] = (),
         env_kwargs: Mapping[str, Any] = ...,
         vectorization: Literal["auto", "native", "sync", "async"] = "auto",
@@ -4381,12 +4381,6 @@ class GumbelMuZero(Agent):
     activation: str | type = "relu"
         Activation of hidden layers. MLPs with tanh, relu, silu have a fast path on a CPU; others are computed by
         autograd.
-    latent_size: int = 64
-        Size of the latent state of MLPs. It is at least 1.
-    channels: int = 32
-        Channels of the residual convolutions on images. It is at least 1.
-    blocks: int = 1
-        Residual blocks in each part. It is at least 0.
     value_bins: int = 51
         Points of the distribution that a value is. It is at least 2.
     value_limit: float = 500.0
@@ -4395,6 +4389,12 @@ class GumbelMuZero(Agent):
         Points of the distribution that a reward is. It is at least 2.
     reward_limit: float = 20.0
         Largest reward, either way, that the reward head can represent. It is above 0.
+    latent_size: int = 64
+        Size of the latent state of MLPs. It is at least 1.
+    channels: int = 32
+        Channels of the residual convolutions on images. It is at least 1.
+    blocks: int = 1
+        Residual blocks in each part. It is at least 0.
     env_packages: str | Sequence[str] = ()
         Modules that are imported before ids are looked up.
     env_kwargs: Mapping[str, Any] = {}
@@ -4526,13 +4526,13 @@ class GumbelMuZero(Agent):
         model: str | Callable[..., Any] = "auto",
         hidden_sizes: Sequence[int] | Mapping[str, Sequence[int]] = (64,),
         activation: str | type = "relu",
-        latent_size: int = 64,
-        channels: int = 32,
-        blocks: int = 1,
         value_bins: int = 51,
         value_limit: float = 500.0,
         reward_bins: int = 21,
         reward_limit: float = 20.0,
+        latent_size: int = 64,
+        channels: int = 32,
+        blocks: int = 1,
         env_packages: str | Sequence[str] = (),
         env_kwargs: Mapping[str, Any] = ...,
         vectorization: Literal["auto", "native", "sync", "async"] = "auto",
@@ -4680,12 +4680,6 @@ class EfficientZero(Agent):
     activation: str | type = "relu"
         Activation of hidden layers. MLPs with tanh, relu, silu have a fast path on a CPU; others are computed by
         autograd.
-    latent_size: int = 64
-        Size of the latent state of MLPs. It is at least 1.
-    channels: int = 32
-        Channels of the residual convolutions on images. It is at least 1.
-    blocks: int = 1
-        Residual blocks in each part. It is at least 0.
     value_bins: int = 51
         Points of the distribution that a value is. It is at least 2.
     value_limit: float = 500.0
@@ -4694,6 +4688,12 @@ class EfficientZero(Agent):
         Points of the distribution that a reward is. It is at least 2.
     reward_limit: float = 20.0
         Largest reward, either way, that the reward head can represent. It is above 0.
+    latent_size: int = 64
+        Size of the latent state of MLPs. It is at least 1.
+    channels: int = 32
+        Channels of the residual convolutions on images. It is at least 1.
+    blocks: int = 1
+        Residual blocks in each part. It is at least 0.
     value_prefix: bool = True
         Predict sums of rewards with an LSTM instead of single rewards.
     prefix_horizon: int = 5
@@ -4853,13 +4853,13 @@ class EfficientZero(Agent):
         model: str | Callable[..., Any] = "auto",
         hidden_sizes: Sequence[int] | Mapping[str, Sequence[int]] = (64,),
         activation: str | type = "relu",
-        latent_size: int = 64,
-        channels: int = 32,
-        blocks: int = 1,
         value_bins: int = 51,
         value_limit: float = 500.0,
         reward_bins: int = 21,
         reward_limit: float = 20.0,
+        latent_size: int = 64,
+        channels: int = 32,
+        blocks: int = 1,
         value_prefix: bool = True,
         prefix_horizon: int = 5,
         prefix_size: int = 64,
@@ -5017,6 +5017,14 @@ class ScaleZero(Agent):
     image_encoder: Literal["nature", "impala"] = "nature"
         Network of images: `nature`, three convolutions (from 36 pixels each way), or `impala`, a residual network
         of 15 (from 8).
+    value_bins: int = 51
+        Points of the distribution that a value is. It is at least 2.
+    value_limit: float = 500.0
+        Largest value, either way, that the value head can represent. It is above 0.
+    reward_bins: int = 21
+        Points of the distribution that a reward is. It is at least 2.
+    reward_limit: float = 20.0
+        Largest reward, either way, that the reward head can represent. It is above 0.
     width: int = 64
         Size of tokens and latents; a multiple of `heads` and of `latent_group`. It is at least 1.
     layers: int = 2
@@ -5038,14 +5046,6 @@ class ScaleZero(Agent):
         Rank of the adapters that a stage adds. It is at least 1.
     adapter_alpha: float = 8.0
         Adapters are multiplied by this over their rank. It is above 0.
-    value_bins: int = 51
-        Points of the distribution that a value is. It is at least 2.
-    value_limit: float = 500.0
-        Largest value, either way, that the value head can represent. It is above 0.
-    reward_bins: int = 21
-        Points of the distribution that a reward is. It is at least 2.
-    reward_limit: float = 20.0
-        Largest reward, either way, that the reward head can represent. It is above 0.
     env_packages: str | Sequence[str] = ()
         Modules that are imported before ids are looked up.
     env_kwargs: Mapping[str, Any] = {}
@@ -5203,6 +5203,10 @@ class ScaleZero(Agent):
         hidden_sizes: Sequence[int] | Mapping[str, Sequence[int]] = (64,),
         activation: str | type = "silu",
         image_encoder: Literal["nature", "impala"] = "nature",
+        value_bins: int = 51,
+        value_limit: float = 500.0,
+        reward_bins: int = 21,
+        reward_limit: float = 20.0,
         width: int = 64,
         layers: int = 2,
         heads: int = 2,
@@ -5213,10 +5217,6 @@ class ScaleZero(Agent):
         latent_group: int = 8,
         adapter_rank: int = 8,
         adapter_alpha: float = 8.0,
-        value_bins: int = 51,
-        value_limit: float = 500.0,
-        reward_bins: int = 21,
-        reward_limit: float = 20.0,
         env_packages: str | Sequence[str] = (),
         env_kwargs: Mapping[str, Any] = ...,
         tasks: Sequence[str] | Mapping[str, Mapping[str, Any]] | None = None,

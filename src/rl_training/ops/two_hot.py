@@ -60,6 +60,11 @@ def inverse_h(y: Array) -> Array:
     return x
 
 
+def support_up_to(limit: float, bins: int) -> Support:
+    """The support that can represent numbers up to `limit` either way."""
+    return Support(float(h_transform(np.asarray(limit))), bins)
+
+
 def largest_return(support: Support) -> float:
     """The largest number that a support can represent."""
     return float(inverse_h(np.float64(support.limit)))

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from rl_training.models.muzero_search import EngineSearchModel, TorchSearchModel
 from rl_training.models.prefix_engine import engine_of, within_reach
 from rl_training.ops.sampled_policy import sample_logits, sampled_actions
 from rl_training.ops.search import PackedModel, Roots, SearchModel, fastest
-from rl_training.ops.two_hot import Support, expected, h_transform
+from rl_training.ops.two_hot import expected
 from rl_training.types import Array, UserError
 
 
@@ -120,8 +119,8 @@ def planning_network(
             latent_size=model.latent_size,
             hidden_sizes=model.hidden_sizes,
             activation=model.activation,
-            reward_support=support_of(model.reward_limit, model.reward_bins),
-            value_support=support_of(model.value_limit, model.value_bins),
+            reward_support=model.reward_support,
+            value_support=model.value_support,
             channels=model.channels,
             blocks=model.blocks,
         )
@@ -134,11 +133,6 @@ def planning_network(
     _check(network, context)
     engine: Engine = "mlp" if make is None and context.engine == "auto" and within_reach(network) else "autograd"
     return network, engine
-
-
-def support_of(limit: float, bins: int) -> Support:
-    """The support that reaches to `limit` either way."""
-    return Support(float(h_transform(np.asarray(limit))), bins)
 
 
 def _check(network: MuZeroNetwork, context: PolicyContext) -> None:

@@ -15,8 +15,9 @@ _LOG = logging.getLogger("rl_training")
 class RangeWatch:
     """Warns once if a reward, or what rewards like those seen add up to, is beyond what the heads can represent."""
 
-    def __init__(self, reward: Support, value: Support, *, two_player: bool) -> None:
-        """In a game for two players the rewards of both sides do not add up."""
+    def __init__(self, reward: Support, value: Support, *, two_player: bool, task: str = "") -> None:
+        """In a game for two players the rewards of both sides do not add up. `task` is named in the warning."""
+        self._where = f"task {task!r}: " if task else ""
         self._limits = {"reward_limit": largest_return(reward), "value_limit": largest_return(value)}
         self._count, self._sum = 0, 0.0
         self._two_player = two_player
@@ -43,7 +44,8 @@ class RangeWatch:
 
     def _warn(self, name: str, number: float, reason: str) -> None:
         limit = self._limits.pop(name)
-        _LOG.warning("%s=%g: %s %.4g, which the model cannot represent; set it higher", name, limit, reason, number)
+        given = f"{self._where}{name}={limit:g}: {reason} {number:.4g}"
+        _LOG.warning("%s, which the model cannot represent; set it higher", given)
 
 
 def steps_in_sum(gamma: float, time_limit: int | None) -> float:
