@@ -107,10 +107,11 @@ class MultiTaskDQN(MultiTaskAlgorithm):
     def active_tasks(self) -> Sequence[str]:
         return [task for task in self.tasks if task not in self.solved]
 
-    def hear(self, returns: Mapping[str, Sequence[float]]) -> None:
+    def hear(self, returns: Mapping[str, Sequence[float]]) -> Metrics:
         for task, target in self.targets.items():
             if task not in self.solved and returns[task] and np.mean(returns[task]) >= target:
                 self.solved.append(task)
+        return {"solved_tasks": float(len(self.solved))}
 
     def observe(self, task: str, steps: Sequence[Step]) -> None:
         self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))

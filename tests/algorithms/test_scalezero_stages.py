@@ -218,6 +218,8 @@ def test_a_solved_task_leaves_collection_at_once_and_training_with_the_stage(run
         run.advance()
         gathered = run.metrics["task0/steps"] > before
         assert gathered != (solved == ["task0"])
+        assert run.metrics["stage"] == learner.network.stage  # of this very step
+        assert run.metrics["solved_tasks"] == len(learner.solved)
         seen.append((gathered, learner.network.trained_tasks))
     assert (False, ("task0", "task1")) in seen
     assert seen[-1] == (False, ("task1",))

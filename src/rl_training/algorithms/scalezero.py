@@ -169,7 +169,7 @@ class ScaleZero(MultiTaskAlgorithm):
             self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))
         self.ranges[task].see(np.concatenate([step.reward[step.real] for step in steps]), self.cfg.gamma)
 
-    def hear(self, returns: Mapping[str, Sequence[float]]) -> None:
+    def hear(self, returns: Mapping[str, Sequence[float]]) -> Metrics:
         count = self.cfg.solved_episodes
         for task, target in self.targets.items():
             latest = returns[task][-count:]
@@ -179,6 +179,7 @@ class ScaleZero(MultiTaskAlgorithm):
             self.network.begin_stage([task for task in self.network.trained_tasks if task not in self.solved])
             self.stage_began = self.n_updates
             self._train_stage()
+        return {"stage": float(self.network.stage), "solved_tasks": float(len(self.solved))}
 
     def _stage_ends(self) -> bool:
         """Whether enough tasks are solved, or enough updates made: as many stages as there are share the tasks."""
@@ -199,8 +200,7 @@ class ScaleZero(MultiTaskAlgorithm):
         with torch_alone(self.policy.engine == "autograd"):
             found = [self.update(memories) for _ in range(updates)]
         self.network.eval()
-        means = {name: sum(metrics[name] for metrics in found) / updates for name in found[0]} if found else {}
-        return means | {"stage": float(self.network.stage), "solved_tasks": float(len(self.solved))}
+        return {name: sum(metrics[name] for metrics in found) / updates for name in found[0]} if found else {}
 
     def update(self, memories: Mapping[str, Memory]) -> Metrics:
         cfg, steps = self.cfg, self.cfg.unroll_steps

@@ -61,11 +61,11 @@ class MultiTaskLoop(ReplayLoop):
 
     def _report(self) -> Metrics:
         heard = {task: source.metrics() for task, source in self.sources.items()}
-        self.algorithm.hear({task: source.returns() for task, source in self.sources.items()})
+        followed = self.algorithm.hear({task: source.returns() for task, source in self.sources.items()})
         sizes: Metrics = {}
         for task, memory in self.memories.items():
             sizes |= named(task, {"replay_size": float(len(memory))})
-        return sizes | run_metrics(heard, self.sources)
+        return sizes | followed | run_metrics(heard, self.sources)
 
 
 def part_name(task: str, name: str) -> str:
