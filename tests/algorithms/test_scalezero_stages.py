@@ -11,8 +11,10 @@ import torch
 
 from rl_training.algorithms.parts.world_policy import Moments
 from rl_training.algorithms.scalezero import ScaleZero
+from rl_training.experiment.config import load_config
 from rl_training.runtime.train import Run, build
 from rl_training.testing.contract import tiny_config
+from rl_training.types import UserError
 from run_helpers import differences, training_differences
 from scalezero_worlds import stir
 
@@ -208,6 +210,16 @@ def test_without_stages_solved_tasks_are_counted_and_stay(runs: Runs) -> None:
     learner.hear({"task0": [1.0], "task1": []})
     assert learner.solved == ["task0"]
     assert list(learner.active_tasks()) == ["task0", "task1"]
+
+
+def test_a_stage_that_could_never_end_is_refused() -> None:
+    two = {"first": {"env_id": "CartPole-v1"}, "second": {"env_id": "Acrobot-v1"}}
+    solvable = two | {"second": {"env_id": "Acrobot-v1", "target_return": -100.0}}
+    small = {**SMALL, "num_envs": 1, "output_dir": "unused", "stages": 2}
+    with pytest.raises(UserError, match=r"^stages=2: the first stage would never end; give tasks a target_return"):
+        build(load_config("scalezero", tasks=two, **small))
+    for enough in ({"tasks": solvable}, {"tasks": two, "stage_updates": 5}, {"tasks": two, "stages": 1}):
+        build(load_config("scalezero", **small | enough)).close()
 
 
 def test_a_solved_task_leaves_collection_at_once_and_training_with_the_stage(runs: Runs) -> None:

@@ -106,8 +106,10 @@ def test_one_environment_is_one_task_without_a_name() -> None:
         (["X-v0", "X-v1"], "tasks: 'X-v0' and 'X-v1' would both be named 'x'; give names"),
         (["X-v0", "X-v0"], "tasks: 'X-v0' and 'X-v0' would both be named 'x'"),
         ({}, "tasks: names no task"),
-        (3, "tasks=3: must be a mapping"),
-        ([3], "tasks=[3]: must be a mapping"),
+        (3, "tasks: 3 is neither a list of ids nor a mapping, as in"),
+        ([3], "tasks: [3] is neither a list of ids nor a mapping, as in"),
+        ({"a": {}}, "tasks.a.env_id: is missing"),
+        ({"lander": "X-v0", "lader": {"num_envs": 2}}, "tasks: 'lader' has no env_id; did you mean 'lander'?"),
     ],
 )
 def test_mistakes_are_named_by_their_full_key(tasks: Any, words: str) -> None:

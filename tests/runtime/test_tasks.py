@@ -437,6 +437,14 @@ def test_memories_of_all_tasks_must_fit_together(monkeypatch: pytest.MonkeyPatch
     assert free is None or free > 2 << 20
 
 
+def test_the_ram_of_every_tasks_replay_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "rl_training"):
+        build(load_config(tasks(buffer_size=30_000))).close()
+    first, second = (message for message in caplog.messages if "replay" in message)
+    assert first.startswith("task 'two': the replay of 30000 transitions takes up to ")
+    assert second.startswith("task 'three': the replay of 30000 transitions takes up to ")
+
+
 # Trust.
 
 

@@ -36,7 +36,12 @@ from rl_training.algorithms.parts.unroll_batch import actions_along
 from rl_training.algorithms.parts.value_range import RangeWatch
 from rl_training.algorithms.parts.world_policy import WorldPolicy
 from rl_training.algorithms.planning import PlanningLoopConfig
-from rl_training.algorithms.scalezero_settings import ScaleZeroConfig, ScaleZeroModelConfig, weights_of
+from rl_training.algorithms.scalezero_settings import (
+    ScaleZeroConfig,
+    ScaleZeroModelConfig,
+    check_stages,
+    weights_of,
+)
 from rl_training.data.batches import Windows
 from rl_training.data.memory import Memory
 from rl_training.models.experts import Routing, balance_loss
@@ -135,6 +140,7 @@ class ScaleZero(MultiTaskAlgorithm):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, scalezero_policy(context))
+        check_stages(self.cfg, self.targets)
         self.network = self.policy.network
         self.solved: list[str] = []
         self.stage_began = 0  # the update after which the stage began

@@ -56,10 +56,11 @@ def make_replay(
     *,
     rows: bool = False,
     goals: bool = False,
+    task: str = "",
 ) -> Replay:
     """Make the replay buffer that suits the observations, or one of `rows` for sequences, or one that knows `goals`.
 
-    Logs its size, and raises a UserError if it does not fit.
+    Logs its size, with the name of its `task`, and raises a UserError if it does not fit.
     """
     kind = replay_kind(info, frame_stack, rows=rows, goals=goals)
     needed = kind.bytes_needed(info, num_envs, buffer_size, records)
@@ -70,7 +71,8 @@ def make_replay(
             f"buffer_size={buffer_size}: needs {readable(needed)} of RAM, and {readable(available)} are available; "
             f"at most {most} fit"
         )
-    _LOG.info("the replay of %d transitions takes up to %s of RAM", buffer_size, readable(needed))
+    whose = f"task {task!r}: " if task else ""
+    _LOG.info("%sthe replay of %d transitions takes up to %s of RAM", whose, buffer_size, readable(needed))
     if kind is FrameReplay:
         return FrameReplay(info, num_envs, buffer_size, frame_stack, records)
     return kind(info, num_envs, buffer_size, records)

@@ -9,7 +9,7 @@ from pydantic import Field, field_serializer, field_validator, model_validator
 
 from rl_training.algorithms.settings import ConfigPart, setting
 from rl_training.experiment.references import is_module_name
-from rl_training.experiment.tasks import check_names
+from rl_training.experiment.tasks import check_form, check_names
 
 
 def plain(value: Any, key: str) -> Any:
@@ -221,6 +221,13 @@ class RunConfig(EnvironmentPart):
         if not isinstance(values, Mapping) or values.get("tasks") is None:
             return values
         return {**values, "env_id": values.get("env_id") or ""}
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _tasks_have_a_form(cls, value: Any) -> Any:
+        if value is not None:
+            check_form(value)
+        return value
 
     @field_validator("tasks", mode="after")
     @classmethod

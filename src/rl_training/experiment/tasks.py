@@ -43,6 +43,17 @@ def written_out(tasks: Any) -> Any:
     return {name: {"env_id": task} if isinstance(task, str) else task for name, task in given.items()}
 
 
+def check_form(tasks: Any) -> None:
+    """Raise a ValueError if these are no tasks, or a task without an environment has nearly the name of another."""
+    if not isinstance(tasks, Mapping):
+        example = "{first: {env_id: CartPole-v1}, second: {env_id: Acrobot-v1}}"
+        raise ValueError(f"{tasks!r} is neither a list of ids nor a mapping, as in {example}")
+    for name, task in tasks.items():
+        near = suggest(str(name), [str(other) for other in tasks if other != name])
+        if near and isinstance(task, Mapping) and "env_id" not in task:
+            raise ValueError(f"{name!r} has no env_id{near}")
+
+
 def check_names(names: Iterable[str]) -> None:
     """Raise a ValueError if a name cannot be one, or is another one in other letters."""
     seen: dict[str, str] = {}

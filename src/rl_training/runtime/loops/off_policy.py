@@ -149,7 +149,13 @@ def make_memory(algorithm: ReplayAlgorithm, source: Source, config: OffPolicyLoo
 
 
 def fitting_replay(
-    policy: Policy, cfg: MinibatchConfig, source: Source, config: OffPolicyLoopConfig, *, goals: bool = False
+    policy: Policy,
+    cfg: MinibatchConfig,
+    source: Source,
+    config: OffPolicyLoopConfig,
+    *,
+    goals: bool = False,
+    task: str = "",
 ) -> Replay:
     """A replay buffer with columns for the policy's records, which can hold a minibatch."""
     if config.buffer_size < cfg.batch_size:
@@ -158,7 +164,9 @@ def fitting_replay(
             "hold the same transitions several times"
         )
     records = policy.records(policy.info)
-    return make_replay(policy.info, source.num_envs, config.buffer_size, config.frame_stack, records, goals=goals)
+    return make_replay(
+        policy.info, source.num_envs, config.buffer_size, config.frame_stack, records, goals=goals, task=task
+    )
 
 
 def make_hindsight(
