@@ -130,9 +130,9 @@ class Drawn(NamedTuple):
 class ScaleZero(MultiTaskAlgorithm):
     """Learns one world model from windows of all tasks, as many of each in every minibatch.
 
-    A task counts as solved when the mean return of `solved_episodes` training episodes in a row reaches its target.
-    Where there are stages, it leaves collection then. It leaves training when the stage ends, since only then what it
-    shares with others stays as it is.
+    A task counts as solved while the mean return of its last `solved_episodes` training episodes reaches its target.
+    Solved tasks leave collection and training when the stage ends. Until then what they share with others changes, so
+    they need training, and training needs experience of the policy as it has become.
     """
 
     cfg: ScaleZeroConfig
@@ -162,30 +162,28 @@ class ScaleZero(MultiTaskAlgorithm):
         return self.cfg.prioritized
 
     def active_tasks(self) -> Sequence[str]:
-        """All that are not solved; without stages, and where none is left, all that are trained."""
-        trained = self.network.trained_tasks
-        unsolved = [task for task in trained if task not in self.solved]
-        return unsolved if unsolved and self.cfg.stages > 1 else trained
+        """Those that no stage has left behind."""
+        return self.network.trained_tasks
 
     def episodes_end(self, task: str, limit: int | None) -> None:
         self.ranges[task].time_limit = limit
 
     def observe(self, task: str, steps: Sequence[Step]) -> None:
-        if task in self.network.trained_tasks:  # or what left would change, where all tasks are gathered from again
-            self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))
+        self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))
         self.ranges[task].see(np.concatenate([step.reward[step.real] for step in steps]), self.cfg.gamma)
 
     def hear(self, returns: Mapping[str, Sequence[float]]) -> Metrics:
-        count = self.cfg.solved_episodes
-        for task, target in self.targets.items():
-            latest = returns[task][-count:]
-            if task not in self.solved and len(latest) == count and np.mean(latest) >= target:
-                self.solved.append(task)
+        left = set(self.tasks).difference(self.network.trained_tasks)
+        self.solved = [task for task in self.tasks if task in left or self._reaches_target(task, returns[task])]
         if self._stage_ends():
             self.network.begin_stage([task for task in self.network.trained_tasks if task not in self.solved])
             self.stage_began = self.n_updates
             self._train_stage()
         return {"stage": float(self.network.stage), "solved_tasks": float(len(self.solved))}
+
+    def _reaches_target(self, task: str, returns: Sequence[float]) -> bool:
+        count = self.cfg.solved_episodes
+        return task in self.targets and len(returns) >= count and bool(np.mean(returns[-count:]) >= self.targets[task])
 
     def _stage_ends(self) -> bool:
         """Whether enough tasks are solved, or enough updates made: as many stages as there are share the tasks."""
