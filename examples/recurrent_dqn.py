@@ -1,8 +1,7 @@
 """Deep recurrent Q-learning (Hausknecht and Stone 2015), as user code: a recurrent off-policy algorithm.
 
-The policy carries the state of a GRU and records it with every step, so the replay buffer stores it. Updates learn from
-windows of steps, each from the stored state of its first step, and write newly computed states back into the buffer.
-Try `rl-training train recurrent_dqn:SPEC env_id=CartPole-v1`.
+The policy carries the state of a GRU and records it. Updates learn from windows of steps, each from the state stored
+with its first step, and write new ones back. Try `rl-training train recurrent_dqn:SPEC env_id=CartPole-v1`.
 """
 
 from __future__ import annotations

@@ -38,7 +38,9 @@ class ScaleZeroModelConfig(SupportsConfig, EncodedModelConfig):
         "simnorm", "Latents are distributions in groups, or normalised to mean 0 and variance 1.", probe="layer_norm"
     )
     latent_group: int = setting(8, "Size of such a group.", ge=2, live_when={"latent_norm": "simnorm"}, probe=4)
-    adapter_rank: int = setting(8, "Rank of the adapters that a stage adds.", ge=1, live_when={"stages": 2}, probe=1)
+    adapter_rank: int = setting(
+        8, "Rank of the adapters that a stage adds.", ge=1, live_when={"stages": 2, "stage_updates": 1}, probe=1
+    )
     adapter_alpha: float = setting(
         8.0,
         "Adapters are multiplied by this over their rank.",
@@ -120,7 +122,10 @@ class ScaleZeroConfig(PuctSearchConfig, GumbelSearchConfig):
         probe={"task0": 3.0},
     )
     stages: int = setting(
-        1, "Stages of training; each after the first freezes what was trained and trains adapters instead.", ge=1
+        1,
+        "Stages of training; each after the first freezes what was trained and trains adapters instead.",
+        ge=1,
+        live_when={"stage_updates": 1},
     )
     first_stage_updates: int = setting(
         0,
@@ -133,7 +138,7 @@ class ScaleZeroConfig(PuctSearchConfig, GumbelSearchConfig):
         None,
         "Updates after which a stage ends, whatever is solved; null: it ends when enough tasks are.",
         ge=1,
-        live_when={"stages": 2},
+        live_when={"tasks": 2, "stages": 2},
         probe=1,
     )
     solved_episodes: int = setting(
