@@ -143,7 +143,8 @@ def test_actions_that_a_task_does_not_have_are_chosen_nowhere(form: Any, rule: P
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_a_root_finds_does_not_depend_on_the_others(form: Any) -> None:
-    network, many = world(), 20  # more than go through the layers together
+    # More than go through the layers together; with returns of about 1, as float32 rounds larger ones by more.
+    network, many = world(value_limit=4.0, reward_limit=1.0), 20
     given = before_roots(network, "large", many)
     model = form(network, "large", DISCOUNT, SIMULATIONS)
     together = Searcher(GumbelRule(), SIMULATIONS, 4)(model, model.roots(*given))
@@ -151,7 +152,7 @@ def test_what_a_root_finds_does_not_depend_on_the_others(form: Any) -> None:
         alone = model.roots(*(array[root : root + 1] for array in given))
         result = Searcher(GumbelRule(), SIMULATIONS, 4)(model, alone)
         np.testing.assert_array_equal(result.visits[0], together.visits[root])
-        np.testing.assert_allclose(result.q[0], together.q[root], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(result.q[0], together.q[root], rtol=1e-5, atol=1e-6)
 
 
 def test_new_weights_and_new_roots_leave_nothing_of_the_old_ones() -> None:

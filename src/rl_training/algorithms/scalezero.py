@@ -142,7 +142,7 @@ class ScaleZero(MultiTaskAlgorithm):
         super().__init__(context, scalezero_policy(context))
         check_stages(self.cfg, self.targets)
         self.network = self.policy.network
-        self.solved: list[str] = []
+        self.solved: list[str] = []  # as was heard last
         self.stage_began = 0  # the update after which the stage began
         self.weights = weights_of(self.cfg, self.tasks)
         supports = self.network.shape.reward_support, self.network.shape.value_support
@@ -288,7 +288,6 @@ class ScaleZero(MultiTaskAlgorithm):
         return {
             "optimizer": {name: _among(trained, kept) if kept.ndim else kept for name, kept in moments.items()},
             "target": self.follower.state_dict(),
-            "solved": list(self.solved),
             "stage_began": self.stage_began,
             "n_updates": self.n_updates,
         }
@@ -299,7 +298,7 @@ class ScaleZero(MultiTaskAlgorithm):
         moments = {name: kept[trained] if kept.ndim else kept for name, kept in state["optimizer"].items()}
         self.learner.optimizer.load_state_dict(moments)
         self.follower.load_state_dict(state["target"])
-        self.solved, self.stage_began, self.n_updates = list(state["solved"]), state["stage_began"], state["n_updates"]
+        self.stage_began, self.n_updates = state["stage_began"], state["n_updates"]
 
 
 def _which_are_trained(network: ScaleZeroNetwork) -> Tensor:

@@ -48,9 +48,9 @@ def check_form(tasks: Any) -> None:
     if not isinstance(tasks, Mapping):
         example = "{first: {env_id: CartPole-v1}, second: {env_id: Acrobot-v1}}"
         raise ValueError(f"{tasks!r} is neither a list of ids nor a mapping, as in {example}")
-    for name, task in tasks.items():
-        near = suggest(str(name), [str(other) for other in tasks if other != name])
-        if near and isinstance(task, Mapping) and "env_id" not in task:
+    without = [str(name) for name, task in tasks.items() if isinstance(task, Mapping) and "env_id" not in task]
+    for name in without:
+        if near := suggest(name, [str(other) for other in tasks if other not in without]):
             raise ValueError(f"{name!r} has no env_id{near}")
 
 

@@ -85,5 +85,5 @@ def make(algorithm: MultiTaskAlgorithm, source: Experience, config: Config, make
 def _make_memory(algorithm: MultiTaskAlgorithm, task: str, source: Source, config: Config) -> ReplayMemory:
     loop, policy = config.for_task(task).loop, algorithm.policy.for_task(task)
     assert isinstance(loop, OffPolicyLoopConfig)
-    replay = fitting_replay(policy, algorithm.cfg, source, loop, task=task)
+    replay = fitting_replay(policy, algorithm.cfg, source, loop)
     return ReplayMemory(replay, PrioritizedSampler(replay) if algorithm.prioritized else None)

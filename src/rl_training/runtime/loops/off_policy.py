@@ -149,13 +149,7 @@ def make_memory(algorithm: ReplayAlgorithm, source: Source, config: OffPolicyLoo
 
 
 def fitting_replay(
-    policy: Policy,
-    cfg: MinibatchConfig,
-    source: Source,
-    config: OffPolicyLoopConfig,
-    *,
-    goals: bool = False,
-    task: str = "",
+    policy: Policy, cfg: MinibatchConfig, source: Source, config: OffPolicyLoopConfig, *, goals: bool = False
 ) -> Replay:
     """A replay buffer with columns for the policy's records, which can hold a minibatch."""
     if config.buffer_size < cfg.batch_size:
@@ -165,7 +159,7 @@ def fitting_replay(
         )
     records = policy.records(policy.info)
     return make_replay(
-        policy.info, source.num_envs, config.buffer_size, config.frame_stack, records, goals=goals, task=task
+        policy.info, source.num_envs, config.buffer_size, config.frame_stack, records, goals=goals, task=policy.task
     )
 
 
