@@ -17,11 +17,11 @@ from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext
 from rl_training.algorithms.multi_task import MultiTaskAlgorithm
 from rl_training.algorithms.parts.reanalysis import reanalyze, with_search_values
 from rl_training.algorithms.parts.searching import GumbelPlay, PuctPlay
+from rl_training.algorithms.parts.stages import check_stages, gathered, reaches, spread, stage_ends
 from rl_training.algorithms.parts.task_windows import (
     Ahead,
     Heads,
     Said,
-    TaskGoals,
     loads_of,
     look_ahead,
     moments_in,
@@ -29,17 +29,15 @@ from rl_training.algorithms.parts.task_windows import (
     say,
     seen_whole,
     sequence_batch,
-    task_goals,
     value_targets,
 )
-from rl_training.algorithms.parts.unroll_batch import actions_along
+from rl_training.algorithms.parts.unroll_batch import Goals, actions_along, goals_of
 from rl_training.algorithms.parts.value_range import RangeWatch
 from rl_training.algorithms.parts.world_policy import WorldPolicy
 from rl_training.algorithms.planning import PlanningLoopConfig
 from rl_training.algorithms.scalezero_settings import (
     ScaleZeroConfig,
     ScaleZeroModelConfig,
-    check_stages,
     weights_of,
 )
 from rl_training.data.batches import Windows
@@ -74,15 +72,18 @@ def latent_divergence(predicted: Tensor, target: Tensor, weight: Tensor, norm: L
     return (weight * apart).sum()
 
 
-def world_terms(said: Heads, goals: TaskGoals, norm: LatentNorm, group: int) -> Terms:
-    """The parts of UniZero's loss for one task (arXiv:2406.10667): cross-entropies, less their targets' entropies."""
+def world_terms(said: Heads, goals: Goals[Tensor], target: Tensor, norm: LatentNorm, group: int) -> Terms:
+    """The parts of UniZero's loss for one task (arXiv:2406.10667): cross-entropies, less their targets' entropies.
+
+    `target` `[K, B, D]` are the next latents, of the target network's encoder; they are weighed as the rewards.
+    """
     policy, value = said.prediction
     latent, reward = said.dynamics
     return Terms(
         summed_divergence(policy, goals.policy, goals.policy_weight),
         summed_divergence(value, goals.value, goals.value_weight),
         summed_divergence(reward, goals.reward, goals.reward_weight),
-        latent_divergence(latent, goals.latent, goals.reward_weight, norm, group),
+        latent_divergence(latent, target, goals.reward_weight, norm, group),
         summed_entropy(policy, goals.policy_weight),
     )
 
@@ -94,9 +95,9 @@ def task_loss(terms: Terms, cfg: ScaleZeroConfig) -> Tensor:
     return stacked @ stacked.new_tensor(coefs)
 
 
-def task_mean(losses: Mapping[str, Tensor], weights: Mapping[str, float] | None = None) -> Tensor:
-    """The mean of the tasks' losses, whatever the number of windows of each; weighted if `weights` are given."""
-    given = [1.0 if weights is None else weights[name] for name in losses]
+def task_mean(losses: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
+    """The weighted mean of the tasks' losses, whatever the number of windows of each."""
+    given = [weights[name] for name in losses]
     stacked = torch.stack(list(losses.values()))
     return stacked @ stacked.new_tensor([weight / sum(given) for weight in given])
 
@@ -140,9 +141,8 @@ class ScaleZero(MultiTaskAlgorithm):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, scalezero_policy(context))
-        check_stages(self.cfg, self.targets)
+        check_stages(self.cfg, self.tasks, self.targets)
         self.network = self.policy.network
-        self.solved: list[str] = []  # as was heard last
         self.stage_began = 0  # the update after which the stage began
         self.weights = weights_of(self.cfg, self.tasks)
         supports = self.network.shape.reward_support, self.network.shape.value_support
@@ -173,31 +173,17 @@ class ScaleZero(MultiTaskAlgorithm):
         self.ranges[task].see(np.concatenate([step.reward[step.real] for step in steps]), self.cfg.gamma)
 
     def hear(self, returns: Mapping[str, Sequence[float]]) -> Metrics:
-        left = set(self.tasks).difference(self.network.trained_tasks)
-        self.solved = [task for task in self.tasks if task in left or self._reaches_target(task, returns[task])]
-        if self._stage_ends():
-            self.network.begin_stage([task for task in self.network.trained_tasks if task not in self.solved])
+        cfg, network, trained = self.cfg, self.network, self.network.trained_tasks
+        solved = [
+            task
+            for task in self.tasks
+            if task not in trained or reaches(self.targets.get(task), returns[task], cfg.solved_episodes)
+        ]
+        if stage_ends(cfg, trained, solved, network.stage, self.n_updates - self.stage_began):
+            network.begin_stage([task for task in trained if task not in solved])
             self.stage_began = self.n_updates
             self._train_stage()
-        return {"stage": float(self.network.stage), "solved_tasks": float(len(self.solved))}
-
-    def _reaches_target(self, task: str, returns: Sequence[float]) -> bool:
-        count = self.cfg.solved_episodes
-        return task in self.targets and len(returns) >= count and bool(np.mean(returns[-count:]) >= self.targets[task])
-
-    def _stage_ends(self) -> bool:
-        """Whether enough tasks are solved, or enough updates made: as many stages as there are share the tasks."""
-        cfg, trained, stage = self.cfg, self.network.trained_tasks, self.network.stage
-        unsolved = [task for task in trained if task not in self.solved]
-        if stage == self.network.last_stage or not unsolved:
-            return False
-        updates = self.n_updates - self.stage_began
-        # What never learned would be frozen as it is, for ever.
-        if updates == 0 or (stage == 0 and updates < cfg.first_stage_updates):
-            return False
-        if cfg.stage_updates is not None and updates >= cfg.stage_updates:
-            return True
-        return len(trained) - len(unsolved) >= -(-len(trained) // (cfg.stages - stage))
+        return {"stage": float(network.stage), "solved_tasks": float(len(solved))}
 
     def learn_from(self, memories: Mapping[str, Memory], updates: int) -> Metrics:
         self.network.train()
@@ -261,9 +247,9 @@ class ScaleZero(MultiTaskAlgorithm):
         if cfg.search_value_age is not None:
             value = with_search_values(value, windows, memory.ages(first), cfg.search_value_age)
         batch = sequence_batch(windows, drawn.obs[: steps + 1], drawn.action[:steps], value)
-        goals = task_goals(batch, ahead.latent[1 : steps + 1], shape)
+        goals = goals_of(batch, shape.reward_support, shape.value_support).map(self.policy.observers[task].tensor)
         heads = said.heads[task]
-        terms = world_terms(heads, goals, shape.latent_norm, shape.group)
+        terms = world_terms(heads, goals, ahead.latent[1 : steps + 1], shape.latent_norm, shape.group)
         loss = task_loss(terms, cfg)
         with torch.no_grad():
             guess = expected(heads.prediction.value[0], shape.value_support).cpu().numpy()
@@ -282,11 +268,8 @@ class ScaleZero(MultiTaskAlgorithm):
         } | loads_of(said, task)
 
     def training_state(self) -> dict[str, Any]:
-        # Of all weights, so that the form of a checkpoint depends on no stage.
-        trained = _which_are_trained(self.network)
-        moments = self.learner.optimizer.state_dict()
         return {
-            "optimizer": {name: _among(trained, kept) if kept.ndim else kept for name, kept in moments.items()},
+            "optimizer": spread(self.network, self.learner.optimizer.state_dict()),
             "target": self.follower.state_dict(),
             "stage_began": self.stage_began,
             "n_updates": self.n_updates,
@@ -294,24 +277,9 @@ class ScaleZero(MultiTaskAlgorithm):
 
     def load_training_state(self, state: Mapping[str, Any]) -> None:
         self._train_stage()  # of the stage that the network was loaded with
-        trained = _which_are_trained(self.network)
-        moments = {name: kept[trained] if kept.ndim else kept for name, kept in state["optimizer"].items()}
-        self.learner.optimizer.load_state_dict(moments)
+        self.learner.optimizer.load_state_dict(gathered(self.network, state["optimizer"]))
         self.follower.load_state_dict(state["target"])
         self.stage_began, self.n_updates = state["stage_began"], state["n_updates"]
-
-
-def _which_are_trained(network: ScaleZeroNetwork) -> Tensor:
-    """Which of all weights, parameter after parameter, are trained; `[N]`."""
-    parts = [torch.full((parameter.numel(),), parameter.requires_grad) for parameter in network.parameters()]
-    return torch.cat(parts).to(network.actions.device)
-
-
-def _among(trained: Tensor, numbers: Tensor) -> Tensor:
-    """Numbers of the trained weights among those of all weights, which are 0."""
-    spread = numbers.new_zeros(trained.shape)
-    spread[trained] = numbers
-    return spread
 
 
 SPEC = AlgorithmSpec(

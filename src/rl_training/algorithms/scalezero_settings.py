@@ -160,12 +160,3 @@ def weights_of(cfg: ScaleZeroConfig, tasks: Mapping[str, SpaceInfo]) -> dict[str
     if wrong := [name for name, weight in given.items() if not weight > 0.0]:
         raise UserError(f"task_weights={given}: the weight of {wrong[0]!r} must be above 0")
     return {task: given.get(task, 1.0) for task in tasks}
-
-
-def check_stages(cfg: ScaleZeroConfig, targets: Mapping[str, float]) -> None:
-    """Raise a UserError if the first of several stages could never end."""
-    if cfg.stages > 1 and cfg.stage_updates is None and not targets:
-        raise UserError(
-            f"stages={cfg.stages}: the first stage would never end; give tasks a target_return, as in "
-            "tasks: {first: {env_id: CartPole-v1, target_return: 450}}, or give stage_updates"
-        )
