@@ -37,8 +37,7 @@ from planning import (
 from replay_feed import Transition, event_rows
 from rl_training.algorithms.muzero import MuZero, MuZeroConfig, muzero_gradient, muzero_loss
 from rl_training.algorithms.parts import model_inference
-from rl_training.algorithms.parts.unroll_batch import known, returns_to, step_weights, targets_from
-from rl_training.algorithms.parts.unrolled import Goals
+from rl_training.algorithms.parts.unroll_batch import Goals, known, returns_to, step_weights, targets_from
 from rl_training.data.batches import TERMINATED, Windows
 from rl_training.data.samplers import PrioritizedSampler
 from rl_training.experiment.config import ConfigError, load_config

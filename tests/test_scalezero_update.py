@@ -13,15 +13,14 @@ from rl_training.algorithms.muzero import divergence
 from rl_training.algorithms.parts.history import absent_steps, forget, no_history, remember, with_present
 from rl_training.algorithms.parts.task_windows import (
     Heads,
-    TaskGoals,
     loads_of,
     look_ahead,
     observed,
     say,
     sequence_batch,
-    task_goals,
     value_targets,
 )
+from rl_training.algorithms.parts.unroll_batch import Goals, goals_of
 from rl_training.algorithms.scalezero import (
     Terms,
     latent_divergence,
@@ -120,7 +119,10 @@ def test_latent_losses_by_hand() -> None:
     assert same == pytest.approx(0.0, abs=1e-6)
 
 
-def made_up(steps: int = 2, count: int = 3, actions: int = 2, bins: int = 5) -> tuple[Heads, TaskGoals]:
+def made_up(
+    steps: int = 2, count: int = 3, actions: int = 2, bins: int = 5
+) -> tuple[Heads, Goals[torch.Tensor], torch.Tensor]:
+    """What a model says of windows, their goals, and the next latents."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -134,19 +136,18 @@ def made_up(steps: int = 2, count: int = 3, actions: int = 2, bins: int = 5) -> 
         Dynamics(normal(steps, count, 4), normal(steps, count, bins)),
     )
     latent = share(steps, count, 2, 2).flatten(-2)
-    goals = TaskGoals(
+    goals = Goals(
         share(steps + 1, count, actions),
         share(steps + 1, count, bins),
         share(steps, count, bins),
-        latent,
         *(torch.rand(steps + more, count, generator=generator) for more in (1, 1, 0)),
     )
-    return heads, goals
+    return heads, goals, latent
 
 
 def test_terms_and_loss_by_hand() -> None:
-    heads, goals = made_up()
-    terms = world_terms(heads, goals, "simnorm", 2)
+    heads, goals, target = made_up()
+    terms = world_terms(heads, goals, target, "simnorm", 2)
     policy = heads.prediction.policy.softmax(dim=-1)
     kl = (goals.policy * (goals.policy / policy).log()).sum(dim=-1)
     assert float(terms.policy) == pytest.approx(float((goals.policy_weight * kl).sum()), rel=1e-5)
@@ -154,7 +155,7 @@ def test_terms_and_loss_by_hand() -> None:
     assert float(terms.entropy) == pytest.approx(float((goals.policy_weight * entropy).sum()), rel=1e-5)
     value = divergence(heads.prediction.value.log_softmax(dim=-1), goals.value, goals.value_weight)
     assert float(terms.value) == pytest.approx(float(value), rel=1e-5)
-    share, predicted = (x.view(2, 3, 2, 2) for x in (goals.latent, heads.dynamics.latent))
+    share, predicted = (x.view(2, 3, 2, 2) for x in (target, heads.dynamics.latent))
     latent = (share * (share.log() - predicted.log_softmax(dim=-1))).sum(dim=-1).mean(dim=-1)
     assert float(terms.latent) == pytest.approx(float((goals.reward_weight * latent).sum()), rel=1e-5)
     cfg = ScaleZeroConfig(policy_coef=2.0, value_coef=3.0, reward_coef=5.0, latent_coef=7.0, ent_coef=0.5)
@@ -165,11 +166,12 @@ def test_terms_and_loss_by_hand() -> None:
 
 def test_tasks_count_equally_unless_they_are_weighed() -> None:
     losses = {"small": torch.tensor(1.0), "large": torch.tensor(4.0)}
-    assert float(task_mean(losses)) == 2.5
+    mean = task_mean(losses, {"small": 1.0, "large": 1.0})
+    assert float(mean) == 2.5
     assert float(task_mean(losses, {"small": 3.0, "large": 1.0})) == pytest.approx(7.0 / 4.0)
     routing = [Routing(torch.full((4, 2), 0.5), torch.zeros(4, dtype=torch.int64))]
-    assert float(total_loss(task_mean(losses), routing, ScaleZeroConfig(balance_coef=0.5))) == 3.0
-    assert float(total_loss(task_mean(losses), [], ScaleZeroConfig(balance_coef=0.5))) == 2.5
+    assert float(total_loss(mean, routing, ScaleZeroConfig(balance_coef=0.5))) == 3.0
+    assert float(total_loss(mean, [], ScaleZeroConfig(balance_coef=0.5))) == 2.5
 
 
 def batch_of(
@@ -183,7 +185,8 @@ def batch_of(
         seen = observed(drawn, 3)
         obs[task], actions[task] = torch.from_numpy(seen).flatten(0, 1), torch.from_numpy(drawn.action[:3])
         batch = sequence_batch(drawn, seen, drawn.action[:3], np.ones((4, COUNT), np.float32))
-        goals[task] = task_goals(batch, network.encode(task, obs[task]).detach().view(4, COUNT, -1)[1:], network.shape)
+        made = goals_of(batch, network.shape.reward_support, network.shape.value_support).map(torch.from_numpy)
+        goals[task] = made, network.encode(task, obs[task]).detach().view(4, COUNT, -1)[1:]
     return obs, actions, goals
 
 
@@ -191,7 +194,7 @@ def terms_of(network: ScaleZeroNetwork, tasks: tuple[str, ...]) -> dict[str, Ter
     obs, actions, goals = batch_of(network, tasks)
     said = say(network, obs, actions)
     shape = network.shape
-    return {task: world_terms(said.heads[task], goals[task], shape.latent_norm, shape.group) for task in tasks}
+    return {task: world_terms(said.heads[task], *goals[task], shape.latent_norm, shape.group) for task in tasks}
 
 
 def test_a_task_in_a_batch_of_several_gets_what_it_gets_alone() -> None:
@@ -233,7 +236,7 @@ def test_what_is_not_known_has_no_gradient() -> None:
     def gradient(observations: torch.Tensor) -> torch.Tensor:
         network.zero_grad()
         said = say(network, {"one": observations}, actions)
-        terms = world_terms(said.heads["one"], goals["one"], "simnorm", 4)
+        terms = world_terms(said.heads["one"], *goals["one"], "simnorm", 4)
         task_loss(terms, ScaleZeroConfig(ent_coef=0.1)).backward()  # type: ignore[no-untyped-call]
         return torch.cat([parameter.grad.flatten() for parameter in network.parameters() if parameter.grad is not None])
 

@@ -15,14 +15,15 @@ from rl_training.algorithms.parts.planning_policy import PlanningPolicy
 from rl_training.algorithms.parts.reanalysis import reanalyze, with_search_values
 from rl_training.algorithms.parts.searching import PuctPlay
 from rl_training.algorithms.parts.unroll_batch import (
+    Goals,
     UnrollBatch,
     actions_along,
-    known,
     returns_to,
     step_weights,
+    targets_along,
     targets_from,
 )
-from rl_training.algorithms.parts.unrolled import UNROLLED, Divergences, Extras, Goals, Objective, Slopes
+from rl_training.algorithms.parts.unrolled import UNROLLED, Divergences, Extras, Objective, Slopes
 from rl_training.algorithms.parts.value_range import RangeWatch
 from rl_training.algorithms.planning import (
     PlanningConfig,
@@ -227,20 +228,16 @@ class MuZero(ReplayAlgorithm):
     def unroll_batch(self, windows: Windows, value: Array) -> UnrollBatch:
         """The targets of a minibatch: searched policies, the given values, and the rewards that were seen."""
         steps = self.cfg.unroll_steps
-        acted, settled, paid = known(windows, steps)
         weight = step_weights(steps, windows.weight, len(windows))
         later = self.model.consistency(self.cfg) is not None
-        return UnrollBatch(
+        return targets_along(
+            windows,
             self.observer.scaled(windows.obs[0]),
             actions_along(windows, steps, self.info, self.batch_rng),
-            windows.records["policy"][: steps + 1],
             value,
-            np.where(windows.real[:steps], windows.reward[:steps], np.float32(0.0)),
-            weight * acted,
-            weight * settled,
-            weight[1:] * paid,
-            windows.records["actions"][: steps + 1] if self.info.continuous else None,
-            self.observer.scaled(windows.obs[1 : steps + 1]) if later else None,
+            (weight, weight[1:]),
+            sampled=windows.records["actions"][: steps + 1] if self.info.continuous else None,
+            later_obs=self.observer.scaled(windows.obs[1 : steps + 1]) if later else None,
         )
 
     def value_targets(self, windows: Windows, ages: Array) -> Array:

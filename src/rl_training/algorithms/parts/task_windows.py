@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.parts.unroll_batch import UnrollBatch, known, returns_to, targets_from
+from rl_training.algorithms.parts.unroll_batch import UnrollBatch, returns_to, targets_along, targets_from
 from rl_training.algorithms.parts.world_policy import Moments
 from rl_training.data.batches import Windows
 from rl_training.models.encoders import Observations
 from rl_training.models.experts import Routing, expert_loads
-from rl_training.models.scalezero import Dynamics, Prediction, ScaleZeroNetwork, WorldShape
+from rl_training.models.scalezero import Dynamics, Prediction, ScaleZeroNetwork
 from rl_training.models.transformer import Read
 from rl_training.models.transformer_blocks import unwoven
-from rl_training.ops.two_hot import expected, two_hot
+from rl_training.ops.two_hot import expected
 from rl_training.types import Array
 
 
@@ -27,19 +26,6 @@ class Heads(NamedTuple):
 
     prediction: Prediction  # policy [K + 1, B, A], value [K + 1, B, bins]
     dynamics: Dynamics  # latent [K, B, D] before it is normalised, reward [K, B, bins]
-
-
-@dataclass(frozen=True)
-class TaskGoals:
-    """Targets of one task's windows, with their weights in the loss; the next latent is weighed as the reward."""
-
-    policy: Tensor  # `[K + 1, B, A]`
-    value: Tensor  # `[K + 1, B, bins]`
-    reward: Tensor  # `[K, B, bins]`
-    latent: Tensor  # `[K, B, D]`: of the target encoder, normalised
-    policy_weight: Tensor  # `[K + 1, B]`
-    value_weight: Tensor  # `[K + 1, B]`
-    reward_weight: Tensor  # `[K, B]`
 
 
 def observed(windows: Windows, steps: int) -> Array:
@@ -57,34 +43,10 @@ def sequence_batch(windows: Windows, obs: Array, action: Array, value: Array) ->
 
     A term's weights sum to 1 over K + 1 states (or K steps) and B windows where everything is known.
     """
-    steps, count = len(obs) - 1, len(windows)
-    acted, settled, paid = known(windows, steps)
-    weight = (np.ones(count, np.float32) if windows.weight is None else windows.weight) / np.float32(count)
-    return UnrollBatch(
-        obs[0],
-        action,
-        windows.records["policy"][: steps + 1],
-        value,
-        np.where(windows.real[:steps], windows.reward[:steps], np.float32(0.0)),
-        weight * acted / np.float32(steps + 1),
-        weight * settled / np.float32(steps + 1),
-        weight * paid / np.float32(steps),
-        later_obs=obs[1:],
-    )
-
-
-def task_goals(batch: UnrollBatch, latent: Tensor, shape: WorldShape) -> TaskGoals:
-    """A batch's targets as tensors; `latent` `[K, B, D]` are those of the target encoder."""
-    distributions = (
-        batch.policy,
-        two_hot(batch.value, shape.value_support),
-        two_hot(batch.reward, shape.reward_support),
-    )
-    policy, value, reward, *weights = (
-        torch.from_numpy(np.ascontiguousarray(array, np.float32)).to(latent.device)
-        for array in (*distributions, batch.policy_weight, batch.value_weight, batch.reward_weight)
-    )
-    return TaskGoals(policy, value, reward, latent, *weights)
+    steps, count = len(action), np.float32(len(windows))
+    weight = (np.ones(len(windows), np.float32) if windows.weight is None else windows.weight) / count
+    weights = weight / np.float32(steps + 1), weight / np.float32(steps)
+    return targets_along(windows, obs[0], action, value, weights)
 
 
 class Said(NamedTuple):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,41 +17,13 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.off_policy import Engine
 from rl_training.algorithms.parts.planning_policy import PlanningPolicy
-from rl_training.algorithms.parts.unroll_batch import UnrollBatch
+from rl_training.algorithms.parts.unroll_batch import Goals, UnrollBatch, goals_of
 from rl_training.models.consistency_engine import ConsistencyEngine
 from rl_training.models.efficientzero import Consistency, prefix_targets
 from rl_training.models.flat import Follower, Learner
 from rl_training.models.muzero import MuZeroNetwork, Unrolled, unroll
 from rl_training.models.prefix_engine import engine_of
-from rl_training.ops.two_hot import two_hot
 from rl_training.types import Array
-
-T = TypeVar("T", Array, Tensor)
-S = TypeVar("S", Array, Tensor)
-
-
-@dataclass(frozen=True)
-class Goals(Generic[T]):
-    """The targets of an unrolled model as distributions, with their weights in the loss."""
-
-    policy: T  # `[K + 1, B, A]`
-    value: T  # `[K + 1, B, bins]`
-    reward: T  # `[K, B, bins]`
-    policy_weight: T  # `[K + 1, B]`
-    value_weight: T  # `[K + 1, B]`
-    reward_weight: T  # `[K, B]`
-    sampled: T | None  # `[K + 1, B, A, D]`
-
-    def map(self, function: Callable[[T], S]) -> Goals[S]:
-        return Goals(
-            policy=function(self.policy),
-            value=function(self.value),
-            reward=function(self.reward),
-            policy_weight=function(self.policy_weight),
-            value_weight=function(self.value_weight),
-            reward_weight=function(self.reward_weight),
-            sampled=None if self.sampled is None else function(self.sampled),
-        )
 
 
 class Slopes(NamedTuple):
@@ -165,15 +137,7 @@ class UnrolledModel(ABC):
 
     def goals(self, batch: UnrollBatch) -> Goals[Array]:
         reward = batch.reward if self.extras.horizon is None else prefix_targets(batch.reward, self.extras.horizon)
-        return Goals(
-            batch.policy,
-            two_hot(batch.value, self.value_support),
-            two_hot(reward, self.reward_support),
-            batch.policy_weight,
-            batch.value_weight,
-            batch.reward_weight,
-            batch.sampled,
-        )
+        return goals_of(replace(batch, reward=reward), self.reward_support, self.value_support)
 
 
 class AutogradUnrolled(UnrolledModel):
