@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planning_smoke import PlanningSmoke
-from rl_training import UserError, evaluate_checkpoint
+from rl_training import UserError, evaluate_checkpoint, resume_training
 from rl_training.runtime.scalezero_trainer import train_scalezero
 from rl_training.testing.contract import CHECKS, check_resumes
 from run_helpers import cut_and_resume, latest, metrics_rows, run_differences
@@ -49,15 +49,24 @@ class TestScaleZero(PlanningSmoke):
         assert resumed["stage"] == 2.0
         assert latest(tmp_path / "cut").meta["resume"] == "exact"
 
-    def test_a_run_is_exact_around_the_moment_when_a_solved_task_leaves(self, tmp_path: Path) -> None:
+    def test_a_run_is_exact_around_the_moment_when_a_solved_task_leaves(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         solved = {**TASKS, "cartpole": {"env_id": "CartPole-v1", "target_return": 5.0}}
         leaving = {"stages": 2, "first_stage_updates": 12, "solved_episodes": 1, "checkpoint_interval": 16}
-        config = self.config(env_id=None, tasks=solved, log_interval=8, **leaving)
+        # A rule for a metric that is not there any more when the task has left.
+        watched = {
+            "early_stopping": {"metric": "cartpole/value_error", "mode": "min", "patience": 50},
+            "eval_interval": 40,
+        }
+        config = self.config(env_id=None, tasks=solved, log_interval=8, **leaving, **watched)
         train_scalezero(config, run_dir=tmp_path / "whole")
+        words = "early_stopping.metric='cartpole/value_error': there are no new values of it, so this rule waits"
+        assert caplog.messages.count(words) == 1
         state = latest(tmp_path / "whole").state["algorithm"]
         (first,) = {row["step"] for row in metrics_rows(tmp_path / "whole") if row["n_updates"] == state["stage_began"]}
         assert (metrics_rows(tmp_path / "whole")[-1]["solved_tasks"], first) == (1.0, 72)
-        for after in (64, 72):
+        for after in (64, 72, 80):
             cut_and_resume(config, tmp_path / str(after), after=after)
             assert run_differences(tmp_path / "whole", tmp_path / str(after)) == []
 
@@ -99,3 +108,10 @@ def test_the_contract_holds_with_two_tasks(check: Callable[..., None]) -> None:
 def test_a_later_stage_resumes_to_the_bit(stages: int) -> None:
     """Of a second stage, which is half way, and of a third, which has just begun."""
     check_resumes("scalezero", tasks=2, stages=stages, stage_updates=6, reanalyze_ratio=0.5, prioritized=True)
+
+
+def test_a_resumed_run_keeps_its_stages(tmp_path: Path) -> None:
+    small = SMALL | {"stages": 2, "stage_updates": 4, "num_envs": 2, "total_timesteps": 20, "eval_episodes": 1}
+    train_scalezero({"env_id": "CartPole-v1", **small}, run_dir=tmp_path / "run")
+    with pytest.raises(UserError, match=r"^stages=3: a resumed run keeps its stages \(2\)"):
+        resume_training(tmp_path / "run", stages=3)

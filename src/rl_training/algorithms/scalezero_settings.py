@@ -125,6 +125,7 @@ class ScaleZeroConfig(PuctSearchConfig, GumbelSearchConfig):
         1,
         "Stages of training; each after the first freezes what was trained and trains adapters instead.",
         ge=1,
+        static=True,
         live_when={"stage_updates": 1},
     )
     first_stage_updates: int = setting(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rl_training.runtime.run import Run
+
+_LOG = logging.getLogger("rl_training")
 
 # The metrics of every evaluation; the last two are added by `Evaluate`.
 EVALUATION_METRICS = (
@@ -178,6 +181,7 @@ class EarlyStopping(Callback):
         self.waited = 0
         self.reached = 0
         self._metric_is_known = False
+        self._metric_has_gone = False
 
     def on_step(self, run: Run, metrics: Metrics) -> None:
         """Report an unknown metric at the first update, long before most evaluations."""
@@ -205,6 +209,9 @@ class EarlyStopping(Callback):
             if rule.metric == SUCCESS_METRIC:
                 words = "the environment does not say at the end of every episode whether info['is_success']"
                 raise UserError(f"early_stopping.metric={rule.metric!r}: {words}")
+            if self.best is not None and not self._metric_has_gone:  # its task has left training
+                self._metric_has_gone = True
+                _LOG.warning("early_stopping.metric=%r: there are no new values of it, so this rule waits", rule.metric)
             return
         sign = 1.0 if rule.mode == "max" else -1.0
         value = sign * known[rule.metric]
@@ -223,12 +230,15 @@ class EarlyStopping(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         rule = self.rule.model_dump(mode="json")
-        return {"rule": rule, "best": self.best, "waited": self.waited, "reached": self.reached}
+        counts = {"best": self.best, "waited": self.waited, "reached": self.reached}
+        return {"rule": rule, "known": self._metric_is_known} | counts
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state["rule"] != self.rule.model_dump(mode="json"):
             return  # the saved counts belong to another rule
         self.best, self.waited, self.reached = state["best"], state["waited"], state["reached"]
+        # A metric of a task is not there any more when the task has left training.
+        self._metric_is_known = state.get("known", False)
 
 
 class Log(Callback):

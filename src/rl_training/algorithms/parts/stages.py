@@ -76,7 +76,8 @@ def spread(network: nn.Module, moments: Mapping[str, Tensor]) -> dict[str, Tenso
 def gathered(network: nn.Module, moments: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of trained weights among those of all weights: the inverse of `spread`."""
     trained = _which_are_trained(network)
-    return {name: kept[trained] if kept.ndim else kept for name, kept in moments.items()}
+    # What was read from a checkpoint is on the CPU.
+    return {name: kept[trained.to(kept.device)] if kept.ndim else kept for name, kept in moments.items()}
 
 
 def _which_are_trained(network: nn.Module) -> Tensor:
