@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, ModelConfig, Policy, PolicyContext
-from rl_training.algorithms.multi_task import MultiTaskAlgorithm, MultiTaskLoopConfig
+from rl_training.algorithms.multi_task import MultiTaskAlgorithm, MultiTaskLoopConfig, named
 from rl_training.algorithms.off_policy import MinibatchConfig
 from rl_training.algorithms.parts.observer import Observer, under
 from rl_training.algorithms.parts.policies import allowed
@@ -125,7 +125,10 @@ class MultiTaskDQN(MultiTaskAlgorithm):
         self.learner.descend(self.cfg.learning_rate)
         self.target.follow(self.cfg.tau)
         self.n_updates += 1
-        return {f"{task}/loss" if task else "loss": float(loss.detach()) for task, loss in losses.items()}
+        metrics: Metrics = {}
+        for task, loss in losses.items():
+            metrics |= named(task, {"loss": float(loss.detach())})
+        return metrics
 
     def _loss(self, task: str, memory: Memory) -> Tensor:
         cfg, policy = self.cfg, self.policy

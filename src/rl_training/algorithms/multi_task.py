@@ -11,6 +11,11 @@ from rl_training.data.memory import Memory
 from rl_training.types import Metrics, Step
 
 
+def named(task: str, metrics: Mapping[str, float]) -> Metrics:
+    """Metrics of a task, by their full names: `lander/episodes`."""
+    return {f"{task}/{name}": value for name, value in metrics.items()} if task else dict(metrics)
+
+
 class MultiTaskLoopConfig(OffPolicyLoopConfig):
     """Some steps of every task into its own replay buffer, then the updates that are due for all of them."""
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext
-from rl_training.algorithms.multi_task import MultiTaskAlgorithm
+from rl_training.algorithms.multi_task import MultiTaskAlgorithm, named
 from rl_training.algorithms.parts.reanalysis import reanalyze, with_search_values
 from rl_training.algorithms.parts.searching import GumbelPlay, PuctPlay
 from rl_training.algorithms.parts.task_windows import (
@@ -220,7 +220,7 @@ class ScaleZero(MultiTaskAlgorithm):
         metrics: Metrics = {}
         for task, part in drawn.items():
             losses[task], its = self._task_loss(task, memories[task], part, ahead[task], said)
-            metrics |= {f"{task}/{name}" if task else name: value for name, value in its.items()}
+            metrics |= named(task, its)
         loss = total_loss(task_mean(losses, self.weights), said.routing, cfg)
         self.learner.differentiate(loss)
         norm = self.learner.parameters.clip_grad_norm(cfg.max_grad_norm)

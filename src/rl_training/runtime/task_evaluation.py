@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rl_training.algorithms.base import Policy
+from rl_training.algorithms.multi_task import named
 from rl_training.experiment.settings import RunConfig, ScoreRange
-from rl_training.runtime.actors.task_sources import named
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.evaluate import Evaluator
 from rl_training.runtime.evaluations import Evaluation

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from rl_training.algorithms.multi_task import named
 from rl_training.runtime.actors.episodes import EPISODE_METRICS
 from rl_training.runtime.actors.sources import Experience, Source
 from rl_training.types import Metrics, UserError
@@ -15,11 +16,6 @@ from rl_training.types import Metrics, UserError
 def sources_of(source: Experience) -> Mapping[str, Any]:
     """The source of every task; that of a run in one environment has no name."""
     return source.by_task if isinstance(source, TaskSources) else {"": source}
-
-
-def named(task: str, metrics: Mapping[str, float]) -> Metrics:
-    """Metrics of a task, by their full names: `lander/episodes`."""
-    return {f"{task}/{name}": value for name, value in metrics.items()} if task else dict(metrics)
 
 
 class TaskSources:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rl_training.algorithms.multi_task import MultiTaskAlgorithm
+from rl_training.algorithms.multi_task import MultiTaskAlgorithm, named
 from rl_training.algorithms.off_policy import OffPolicyLoopConfig
 from rl_training.data.chunks import Part
 from rl_training.data.datasets.dataset import OfflineDataset
@@ -12,7 +12,7 @@ from rl_training.data.memory import ReplayMemory
 from rl_training.data.samplers import PrioritizedSampler
 from rl_training.experiment.config import Config
 from rl_training.runtime.actors.sources import Experience, Source
-from rl_training.runtime.actors.task_sources import named, run_metrics, sources_of
+from rl_training.runtime.actors.task_sources import run_metrics, sources_of
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.loops.base import known_time_limit
 from rl_training.runtime.loops.off_policy import ReplayLoop, fitting_replay, remembered
