@@ -22,7 +22,7 @@ from rl_training.algorithms.settings import setting
 from rl_training.data.memory import Memory
 from rl_training.models.flat import Follower, Learner
 from rl_training.ops.exploration import uniform_choices
-from rl_training.types import Act, Array, Capabilities, Carry, Metrics, SpaceInfo, Step
+from rl_training.types import Act, Array, Capabilities, Carry, Metrics, SpaceInfo, Step, mean_metrics
 
 
 class MultiTaskDQNConfig(MinibatchConfig):
@@ -117,7 +117,7 @@ class MultiTaskDQN(MultiTaskAlgorithm):
         self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))
 
     def learn_from(self, memories: Mapping[str, Memory], updates: int) -> Metrics:
-        return {name: value for _ in range(updates) for name, value in self.update(memories).items()}
+        return mean_metrics(self.update(memories) for _ in range(updates))
 
     def update(self, memories: Mapping[str, Memory]) -> Metrics:
         losses = {task: self._loss(task, memory) for task, memory in memories.items()}

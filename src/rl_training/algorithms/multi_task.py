@@ -52,7 +52,7 @@ class MultiTaskAlgorithm(Algorithm):
 
     @abstractmethod
     def learn_from(self, memories: Mapping[str, Memory], updates: int) -> Metrics:
-        """Make `updates` updates from the memories of all tasks; returns the metrics of the last ones.
+        """Make `updates` updates from the memories of all tasks; returns the means of their metrics.
 
         The memories of tasks that were never active are empty.
         """

@@ -50,7 +50,7 @@ from rl_training.models.scalezero import LatentNorm, ScaleZeroNetwork
 from rl_training.ops.divergences import summed_divergence, summed_entropy
 from rl_training.ops.fast_path import torch_alone
 from rl_training.ops.two_hot import expected
-from rl_training.types import Array, Capabilities, Metrics, Step
+from rl_training.types import Array, Capabilities, Metrics, Step, mean_metrics
 
 
 class Terms(NamedTuple):
@@ -204,7 +204,7 @@ class ScaleZero(MultiTaskAlgorithm):
         with torch_alone(self.policy.engine == "autograd"):
             found = [self.update(memories) for _ in range(updates)]
         self.network.eval()
-        return {name: sum(metrics[name] for metrics in found) / updates for name in found[0]} if found else {}
+        return mean_metrics(found)
 
     def update(self, memories: Mapping[str, Memory]) -> Metrics:
         cfg, steps = self.cfg, self.cfg.unroll_steps
