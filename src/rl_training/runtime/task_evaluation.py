@@ -69,10 +69,8 @@ class Evaluations(Mapping[str, Evaluation]):
 class TaskEvaluator:
     """Evaluates a policy in every task, with the view of the policy that acts there."""
 
-    def __init__(self, by_task: Mapping[str, Evaluator], settings: RunConfig) -> None:
-        self.by_task, self._settings = dict(by_task), settings
-        tasks = settings.tasks or {}
-        self._scores = {name: task.score for name, task in tasks.items() if task.score is not None}
+    def __init__(self, by_task: Mapping[str, Evaluator], scores: Mapping[str, ScoreRange]) -> None:
+        self.by_task, self._scores = dict(by_task), scores
 
     @property
     def maker(self) -> EnvMaker:
@@ -86,7 +84,7 @@ class TaskEvaluator:
 
     def again(self, asked: Opposition, render: str | None = None) -> TaskEvaluator:
         """Another evaluator in the same environments, for another opponent or to be looked at."""
-        return TaskEvaluator({task: one.again(asked, render) for task, one in self.by_task.items()}, self._settings)
+        return TaskEvaluator({task: one.again(asked, render) for task, one in self.by_task.items()}, self._scores)
 
     def warnings(self, *, kept: bool = False) -> list[str]:
         return [f"tasks.{task}.{words}" for task, one in self.by_task.items() for words in one.warnings(kept=kept)]
@@ -106,10 +104,6 @@ def evaluation_metrics(settings: RunConfig, single: tuple[str, ...]) -> tuple[st
     if settings.tasks is None:
         return single
     example = Evaluation(returns=(0.0,), lengths=(1,))
-    scores = {name: task.score for name, task in settings.tasks.items() if task.score is not None}
-    stem = SCORE if len(scores) == len(settings.tasks) else "eval_return"
-    return (
-        *Evaluations(dict.fromkeys(settings.tasks, example), scores).metrics(),
-        f"{stem}_best",
-        f"{stem}_last5_mean",
-    )
+    evaluations = Evaluations(dict.fromkeys(settings.tasks, example), settings.scores)
+    stem = "eval_return" if evaluations.score is None else SCORE
+    return *evaluations.metrics(), f"{stem}_best", f"{stem}_last5_mean"

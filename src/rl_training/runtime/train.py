@@ -103,7 +103,7 @@ def build(
                 **_context(config, surroundings.spaces),
                 num_envs=sum(envs_of(world.config) for world in worlds.values()),
                 streams=streams,
-                targets=_targets(config),
+                targets=config.run.target_returns,
             )
         )
         source = _source(config, worlds, streams, algorithm.policy, env_factory, on_failure)
@@ -170,12 +170,6 @@ def _context(config: Config, spaces: Mapping[str, SpaceInfo]) -> dict[str, Any]:
         "model_factory": None if config.model.model == "auto" else model_factory(config),
         "engine": config.run.engine,
     }
-
-
-def _targets(config: Config) -> dict[str, float]:
-    """The returns at which tasks count as solved, where they are given."""
-    tasks = config.run.tasks or {}
-    return {name: task.target_return for name, task in tasks.items() if task.target_return is not None}
 
 
 def _source(

@@ -86,7 +86,7 @@ def evaluator_of(worlds: Mapping[str, World], config: Config) -> Evaluator | Tas
     """What evaluates the policies of a run."""
     if config.run.tasks is None:
         return worlds[""].evaluator
-    return TaskEvaluator({task: world.evaluator for task, world in worlds.items()}, config.run)
+    return TaskEvaluator({task: world.evaluator for task, world in worlds.items()}, config.run.scores)
 
 
 @contextmanager
