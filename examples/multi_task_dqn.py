@@ -108,7 +108,7 @@ class MultiTaskDQN(MultiTaskAlgorithm):
         return [task for task in self.tasks if task not in self.solved]
 
     def hear(self, returns: Mapping[str, Sequence[float]]) -> Metrics:
-        for task, target in self.targets.items():
+        for task, target in self.target_returns.items():
             if task not in self.solved and returns[task] and np.mean(returns[task]) >= target:
                 self.solved.append(task)
         return {"solved_tasks": float(len(self.solved))}

@@ -154,7 +154,7 @@ def test_the_target_network_follows_what_is_trained(stages: int, runs: Runs) -> 
 def stages_after(runs: Runs, rounds: list[tuple[int, str]], **settings: Any) -> list[tuple[int, str]]:
     """The stage and the tasks that are trained, after so many updates and these solved tasks of four."""
     learner = learner_of(runs(4, steps=0, **settings))
-    learner.targets = dict.fromkeys(learner.tasks, NEVER)
+    learner.target_returns = dict.fromkeys(learner.tasks, NEVER)
     found = []
     for updates, solved in rounds:
         learner.n_updates = updates
@@ -196,7 +196,7 @@ def test_stages_end_with_enough_solved_tasks_or_enough_updates(
 
 def test_a_task_is_solved_while_enough_episodes_in_a_row_reach_its_target(runs: Runs) -> None:
     learner = learner_of(runs(steps=0, solved_episodes=3))
-    learner.targets = {"task0": 1.0}
+    learner.target_returns = {"task0": 1.0}
     few, bad, good, later = [5.0, 5.0], [9.0, 0.8, 0.9, 1.0], [0.0, 0.8, 1.0, 1.2], [0.0, 0.0, 0.0]
     for returns, solved in ((few, []), (bad, []), (good, ["task0"]), (later, [])):
         metrics = learner.hear({"task0": returns, "task1": [9.0, 9.0, 9.0]})
@@ -207,7 +207,7 @@ def test_a_task_is_solved_while_enough_episodes_in_a_row_reach_its_target(runs: 
 
 def test_a_task_that_left_counts_as_solved_for_ever(runs: Runs) -> None:
     learner = learner_of(runs(steps=0, solved_episodes=1, stages=2))
-    learner.targets, learner.n_updates = {"task0": 1.0}, 1
+    learner.target_returns, learner.n_updates = {"task0": 1.0}, 1
     learner.hear({"task0": [1.0], "task1": []})
     assert learner.network.trained_tasks == ("task1",)
     learner.hear({"task0": [0.0], "task1": []})
@@ -246,7 +246,7 @@ def test_a_new_stage_changes_nothing_and_what_left_is_never_changed(engine: str,
     """No action, no search, no evaluation, to the bit."""
     run = runs(3, steps=4, stages=3, engine=engine, normalize_obs=True, solved_episodes=100, learning_rate=0.01)
     learner = learner_of(run)
-    learner.targets = dict.fromkeys(learner.tasks, NEVER)
+    learner.target_returns = dict.fromkeys(learner.tasks, NEVER)
     kept: dict[str, Any] = {}
     for stage, leaving in enumerate(("task0", "task1"), start=1):
         before = {task: acts_in(learner, task) for task in learner.tasks}

@@ -189,6 +189,10 @@ class MuZero(ReplayAlgorithm):
     def prioritized(self) -> bool:
         return self.cfg.prioritized
 
+    def set_time_limit(self, steps: int | None) -> None:
+        """Called once, before the first step: the longest episode in steps, or None if not known."""
+        self.range.time_limit = steps
+
     def observe(self, steps: Sequence[Step]) -> None:
         super().observe(steps)
         self.range.see(np.concatenate([step.reward[step.real] for step in steps]), self.cfg.gamma)

@@ -140,7 +140,7 @@ class ScaleZero(MultiTaskAlgorithm):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, scalezero_policy(context))
-        check_stages(self.cfg, self.targets)
+        check_stages(self.cfg, self.target_returns)
         self.network = self.policy.network
         self.solved: list[str] = []  # as was heard last
         self.stage_began = 0  # the update after which the stage began
@@ -165,8 +165,8 @@ class ScaleZero(MultiTaskAlgorithm):
         """Those that no stage has left behind."""
         return self.network.trained_tasks
 
-    def episodes_end(self, task: str, limit: int | None) -> None:
-        self.ranges[task].time_limit = limit
+    def set_time_limit(self, task: str, steps: int | None) -> None:
+        self.ranges[task].time_limit = steps
 
     def observe(self, task: str, steps: Sequence[Step]) -> None:
         self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))
@@ -182,8 +182,8 @@ class ScaleZero(MultiTaskAlgorithm):
         return {"stage": float(self.network.stage), "solved_tasks": float(len(self.solved))}
 
     def _reaches_target(self, task: str, returns: Sequence[float]) -> bool:
-        count = self.cfg.solved_episodes
-        return task in self.targets and len(returns) >= count and bool(np.mean(returns[-count:]) >= self.targets[task])
+        count, target = self.cfg.solved_episodes, self.target_returns.get(task)
+        return target is not None and len(returns) >= count and bool(np.mean(returns[-count:]) >= target)
 
     def _stage_ends(self) -> bool:
         """Whether enough tasks are solved, or enough updates made: as many stages as there are share the tasks."""

@@ -162,9 +162,9 @@ def weights_of(cfg: ScaleZeroConfig, tasks: Mapping[str, SpaceInfo]) -> dict[str
     return {task: given.get(task, 1.0) for task in tasks}
 
 
-def check_stages(cfg: ScaleZeroConfig, targets: Mapping[str, float]) -> None:
+def check_stages(cfg: ScaleZeroConfig, target_returns: Mapping[str, float]) -> None:
     """Raise a UserError if the first of several stages could never end."""
-    if cfg.stages > 1 and cfg.stage_updates is None and not targets:
+    if cfg.stages > 1 and cfg.stage_updates is None and not target_returns:
         raise UserError(
             f"stages={cfg.stages}: the first stage would never end; give tasks a target_return, as in "
             "tasks: {first: {env_id: CartPole-v1, target_return: 450}}, or give stage_updates"

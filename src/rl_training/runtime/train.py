@@ -103,7 +103,7 @@ def build(
                 **_context(config, surroundings.spaces),
                 num_envs=sum(envs_of(world.config) for world in worlds.values()),
                 streams=streams,
-                targets=config.run.target_returns,
+                target_returns=config.run.target_returns,
             )
         )
         source = _source(config, worlds, streams, algorithm.policy, env_factory, on_failure)

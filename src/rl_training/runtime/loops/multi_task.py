@@ -77,7 +77,7 @@ def make(algorithm: MultiTaskAlgorithm, source: Experience, config: Config, make
     """The loop of a config."""
     assert isinstance(config.loop, OffPolicyLoopConfig)
     for task in algorithm.tasks:
-        algorithm.episodes_end(task, known_time_limit(config.for_task(task)))
+        algorithm.set_time_limit(task, known_time_limit(config.for_task(task)))
     memories = {task: _make_memory(algorithm, task, its, config) for task, its in sources_of(source).items()}
     return MultiTaskLoop(algorithm, source, memories, config.loop)
 
