@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, ModelConfig, Policy, PolicyContext
-from rl_training.algorithms.multi_task import MultiTaskAlgorithm, MultiTaskLoopConfig, named
-from rl_training.algorithms.off_policy import MinibatchConfig
+from rl_training.algorithms.multi_task import MultiTaskAlgorithm, named
+from rl_training.algorithms.off_policy import MinibatchConfig, OffPolicyLoopConfig
 from rl_training.algorithms.parts.observer import Observer, under
 from rl_training.algorithms.parts.policies import allowed
 from rl_training.algorithms.settings import setting
@@ -162,7 +162,7 @@ SPEC = AlgorithmSpec(
     family="multi_task",
     summary="Deep Q-learning in several tasks",
     config=MultiTaskDQNConfig,
-    loop=MultiTaskLoopConfig,
+    loop=OffPolicyLoopConfig,
     model=ModelConfig,
     policy=MultiTaskQPolicy,
     build=MultiTaskDQN,

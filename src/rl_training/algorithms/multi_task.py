@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from rl_training.algorithms.base import Algorithm, Context, Policy
-from rl_training.algorithms.off_policy import MinibatchConfig, OffPolicyLoopConfig
+from rl_training.algorithms.off_policy import MinibatchConfig
 from rl_training.data.memory import Memory
 from rl_training.types import Metrics, Step
 
@@ -14,10 +14,6 @@ from rl_training.types import Metrics, Step
 def named(task: str, metrics: Mapping[str, float]) -> Metrics:
     """Metrics of a task, by their full names: `lander/episodes`."""
     return {f"{task}/{name}": value for name, value in metrics.items()} if task else dict(metrics)
-
-
-class MultiTaskLoopConfig(OffPolicyLoopConfig):
-    """Some steps of every task into its own replay buffer, then the updates that are due for all of them."""
 
 
 class MultiTaskAlgorithm(Algorithm):
