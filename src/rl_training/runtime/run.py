@@ -33,7 +33,7 @@ from rl_training.runtime.loops.base import Loop
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.schedules import ScheduleSet
 from rl_training.runtime.signals import Signals
-from rl_training.runtime.task_evaluation import Evaluations, TaskEvaluator
+from rl_training.runtime.task_evaluation import TaskEvaluations, TaskEvaluator
 from rl_training.types import Metrics, SpaceInfo, Streams, UserError
 
 INTERRUPTED = "interrupted"
@@ -205,7 +205,7 @@ class Run:
         env: Env | None = None,
         asked: Opposition = NOTHING_ASKED,
         render: str | None = None,
-    ) -> Evaluation | Evaluations:
+    ) -> Evaluation | TaskEvaluations:
         """Evaluate the policy, in the run's environment or in another one with the same spaces; or in every task.
 
         Without `deterministic` it is judged as its algorithm is: by greedy actions, or by sampled ones. In training a

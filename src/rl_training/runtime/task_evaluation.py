@@ -17,7 +17,7 @@ from rl_training.types import Metrics
 SCORE = "eval_score"
 
 
-class Evaluations(Mapping[str, Evaluation]):
+class TaskEvaluations(Mapping[str, Evaluation]):
     """The evaluation of every task, by its name.
 
     A score is a mean return between the `low` and the `high` that the config gives for the task.
@@ -89,10 +89,10 @@ class TaskEvaluator:
     def warnings(self, *, kept: bool = False) -> list[str]:
         return [f"tasks.{task}.{words}" for task, one in self.by_task.items() for words in one.warnings(kept=kept)]
 
-    def __call__(self, policy: Policy, episodes: int, **how: Any) -> Evaluations:
+    def __call__(self, policy: Policy, episodes: int, **how: Any) -> TaskEvaluations:
         """Play this many episodes of every task."""
         found = {task: one(policy.for_task(task), episodes, **how) for task, one in self.by_task.items()}
-        return Evaluations(found, self._scores)
+        return TaskEvaluations(found, self._scores)
 
     def close(self) -> None:
         for one in self.by_task.values():
@@ -104,6 +104,6 @@ def evaluation_metrics(settings: RunConfig, single: tuple[str, ...]) -> tuple[st
     if settings.tasks is None:
         return single
     example = Evaluation(returns=(0.0,), lengths=(1,))
-    evaluations = Evaluations(dict.fromkeys(settings.tasks, example), settings.scores)
+    evaluations = TaskEvaluations(dict.fromkeys(settings.tasks, example), settings.scores)
     stem = "eval_return" if evaluations.score is None else SCORE
     return *evaluations.metrics(), f"{stem}_best", f"{stem}_last5_mean"

@@ -30,7 +30,7 @@ from rl_training.runtime.evaluations import Evaluation
 from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.saved_policy import restore_policy
-from rl_training.runtime.task_evaluation import Evaluations, TaskEvaluator
+from rl_training.runtime.task_evaluation import TaskEvaluations, TaskEvaluator
 from rl_training.runtime.train import Run, TrainResult, build, build_policy, policy_for
 from rl_training.runtime.train import run as run_training
 from rl_training.types import Metrics, UserError
@@ -78,7 +78,7 @@ class Judged(NamedTuple):
     """The step of a checkpoint, the evaluation of its policy, and the opponent in a game for two players."""
 
     step: int
-    evaluation: Evaluation | Evaluations
+    evaluation: Evaluation | TaskEvaluations
     opponent: str
 
 
