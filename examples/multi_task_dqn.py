@@ -60,8 +60,10 @@ class MultiTaskQPolicy(Policy):
         super().__init__(context)
         cfg, self.width = context.config, context.model.hidden_sizes[0]
         assert isinstance(cfg, MinibatchConfig)
-        how: dict[str, Any] = {"normalize": cfg.normalize_obs, "clip": cfg.obs_clip}
-        self.observers = {task: Observer(info, context.device, **how) for task, info in context.tasks.items()}
+        self.observers = {
+            task: Observer(info, context.device, normalize=cfg.normalize_obs, clip=cfg.obs_clip)
+            for task, info in context.tasks.items()
+        }
         self.network = SharedQNetwork(context.tasks, self.width).to(context.device)
 
     def values_of(self, network: nn.Module, task: str, obs: Array) -> Tensor:

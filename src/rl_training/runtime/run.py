@@ -217,7 +217,7 @@ class Run:
         lender = self.evaluator.maker.lender
         if env is not None and lender is not None and lender.is_out and lender.is_of(env):
             raise UserError(f"env={env!r}: is the environment that the agent trains in; {lender.better}")
-        how: dict[str, Any] = {"deterministic": deterministic, "heed": self.signals.heed}
+        heed = self.signals.heed
         with self.libraries:
             made: Evaluator | TaskEvaluator
             if env is not None:
@@ -226,9 +226,9 @@ class Run:
             elif asked != NOTHING_ASKED or render is not None:
                 made = self.evaluator.again(asked, render)
             else:
-                return self.evaluator(policy, episodes, **how)
+                return self.evaluator(policy, episodes, deterministic=deterministic, heed=heed)
             with closing(made) as evaluator:
-                return evaluator(policy, episodes, **how)
+                return evaluator(policy, episodes, deterministic=deterministic, heed=heed)
 
     def record_evaluation(self, metrics: Metrics, *, best: bool) -> None:
         self.eval_metrics, self.evaluated_now = metrics, True

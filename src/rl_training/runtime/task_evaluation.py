@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 from rl_training.algorithms.base import Policy
 from rl_training.algorithms.multi_task import named
@@ -89,9 +88,19 @@ class TaskEvaluator:
     def warnings(self, *, kept: bool = False) -> list[str]:
         return [f"tasks.{task}.{words}" for task, one in self.by_task.items() for words in one.warnings(kept=kept)]
 
-    def __call__(self, policy: Policy, episodes: int, **how: Any) -> TaskEvaluations:
-        """Play this many episodes of every task."""
-        found = {task: one(policy.for_task(task), episodes, **how) for task, one in self.by_task.items()}
+    def __call__(
+        self,
+        policy: Policy,
+        episodes: int,
+        *,
+        deterministic: bool | None = None,
+        heed: Callable[[], None] = lambda: None,
+    ) -> TaskEvaluations:
+        """Play this many episodes of every task, each as `Evaluator` plays them."""
+        found = {
+            task: one(policy.for_task(task), episodes, deterministic=deterministic, heed=heed)
+            for task, one in self.by_task.items()
+        }
         return TaskEvaluations(found, self._scores)
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -13,9 +13,9 @@ from rl_training.runtime.actors.sources import Experience, Source
 from rl_training.types import Metrics, UserError
 
 
-def sources_of(source: Experience) -> Mapping[str, Any]:
+def sources_of(source: Experience) -> Mapping[str, Source]:
     """The source of every task; that of a run in one environment has no name."""
-    return source.by_task if isinstance(source, TaskSources) else {"": source}
+    return source.by_task if isinstance(source, TaskSources) else {"": cast(Source, source)}
 
 
 class TaskSources:

@@ -32,7 +32,7 @@ class MultiTaskLoop(ReplayLoop):
         memories: Mapping[str, ReplayMemory],
         config: OffPolicyLoopConfig,
     ) -> None:
-        self.sources: Mapping[str, Source] = sources_of(source)
+        self.sources = sources_of(source)
         self.memories = memories
         kept: dict[str, Part] = {
             part_name(task, name): part for task, memory in memories.items() for name, part in memory.parts.items()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -124,8 +123,9 @@ class OffPolicyLoop(ReplayLoop):
     ) -> None:
         self.memory = memory
         self.dataset = dataset
-        how: dict[str, Any] = {"random_steps": random_steps, "earliest": earliest, "parts": parts}
-        super().__init__(algorithm, source, config, memory.parts, **how)
+        super().__init__(
+            algorithm, source, config, memory.parts, random_steps=random_steps, earliest=earliest, parts=parts
+        )
 
     def _gather(self) -> None:
         before = steps = self.steps
