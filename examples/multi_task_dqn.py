@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, ModelConfig, Policy, PolicyContext
-from rl_training.algorithms.multi_task import MultiTaskAlgorithm, MultiTaskLoopConfig
-from rl_training.algorithms.off_policy import MinibatchConfig
+from rl_training.algorithms.multi_task import MultiTaskAlgorithm, named
+from rl_training.algorithms.off_policy import MinibatchConfig, OffPolicyLoopConfig
 from rl_training.algorithms.parts.observer import Observer, under
 from rl_training.algorithms.parts.policies import allowed
 from rl_training.algorithms.settings import setting
 from rl_training.data.memory import Memory
 from rl_training.models.flat import Follower, Learner
 from rl_training.ops.exploration import uniform_choices
-from rl_training.types import Act, Array, Capabilities, Carry, Metrics, SpaceInfo, Step
+from rl_training.types import Act, Array, Capabilities, Carry, Metrics, SpaceInfo, Step, mean_metrics
 
 
 class MultiTaskDQNConfig(MinibatchConfig):
@@ -60,8 +60,10 @@ class MultiTaskQPolicy(Policy):
         super().__init__(context)
         cfg, self.width = context.config, context.model.hidden_sizes[0]
         assert isinstance(cfg, MinibatchConfig)
-        how: dict[str, Any] = {"normalize": cfg.normalize_obs, "clip": cfg.obs_clip}
-        self.observers = {task: Observer(info, context.device, **how) for task, info in context.tasks.items()}
+        self.observers = {
+            task: Observer(info, context.device, normalize=cfg.normalize_obs, clip=cfg.obs_clip)
+            for task, info in context.tasks.items()
+        }
         self.network = SharedQNetwork(context.tasks, self.width).to(context.device)
 
     def values_of(self, network: nn.Module, task: str, obs: Array) -> Tensor:
@@ -108,7 +110,7 @@ class MultiTaskDQN(MultiTaskAlgorithm):
         return [task for task in self.tasks if task not in self.solved]
 
     def hear(self, returns: Mapping[str, Sequence[float]]) -> Metrics:
-        for task, target in self.targets.items():
+        for task, target in self.target_returns.items():
             if task not in self.solved and returns[task] and np.mean(returns[task]) >= target:
                 self.solved.append(task)
         return {"solved_tasks": float(len(self.solved))}
@@ -117,7 +119,7 @@ class MultiTaskDQN(MultiTaskAlgorithm):
         self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))
 
     def learn_from(self, memories: Mapping[str, Memory], updates: int) -> Metrics:
-        return {name: value for _ in range(updates) for name, value in self.update(memories).items()}
+        return mean_metrics(self.update(memories) for _ in range(updates))
 
     def update(self, memories: Mapping[str, Memory]) -> Metrics:
         losses = {task: self._loss(task, memory) for task, memory in memories.items()}
@@ -125,7 +127,10 @@ class MultiTaskDQN(MultiTaskAlgorithm):
         self.learner.descend(self.cfg.learning_rate)
         self.target.follow(self.cfg.tau)
         self.n_updates += 1
-        return {f"{task}/loss" if task else "loss": float(loss.detach()) for task, loss in losses.items()}
+        metrics: Metrics = {}
+        for task, loss in losses.items():
+            metrics |= named(task, {"loss": float(loss.detach())})
+        return metrics
 
     def _loss(self, task: str, memory: Memory) -> Tensor:
         cfg, policy = self.cfg, self.policy
@@ -159,7 +164,7 @@ SPEC = AlgorithmSpec(
     family="multi_task",
     summary="Deep Q-learning in several tasks",
     config=MultiTaskDQNConfig,
-    loop=MultiTaskLoopConfig,
+    loop=OffPolicyLoopConfig,
     model=ModelConfig,
     policy=MultiTaskQPolicy,
     build=MultiTaskDQN,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -23,6 +23,15 @@ ObservationKind = Literal["vector", "image", "dict"]
 
 class UserError(Exception):
     """A mistake that the user can fix: shown as one message, without a traceback."""
+
+
+def mean_metrics(found: Iterable[Metrics]) -> Metrics:
+    """The means of the metrics of several updates, each over those that report it."""
+    seen: dict[str, list[float]] = {}
+    for metrics in found:
+        for name, value in metrics.items():
+            seen.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in seen.items()}
 
 
 class ArrayKind(NamedTuple):

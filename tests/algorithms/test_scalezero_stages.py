@@ -198,7 +198,7 @@ def test_stages_end_with_enough_solved_tasks_or_enough_updates(
 
 def test_a_task_is_solved_while_enough_episodes_in_a_row_reach_its_target(runs: Runs) -> None:
     learner = learner_of(runs(steps=0, solved_episodes=3))
-    learner.targets = {"task0": 1.0}
+    learner.target_returns = {"task0": 1.0}
     few, bad, good, later = [5.0, 5.0], [9.0, 0.8, 0.9, 1.0], [0.0, 0.8, 1.0, 1.2], [0.0, 0.0, 0.0]
     for returns, solved in ((few, 0), (bad, 0), (good, 1), (later, 0)):
         metrics = learner.hear({"task0": returns, "task1": [9.0, 9.0, 9.0]})
@@ -208,7 +208,7 @@ def test_a_task_is_solved_while_enough_episodes_in_a_row_reach_its_target(runs: 
 
 def test_a_task_that_left_counts_as_solved_for_ever(runs: Runs) -> None:
     learner = learner_of(runs(steps=0, solved_episodes=1, stages=2))
-    learner.targets, learner.n_updates = {"task0": 1.0}, 1
+    learner.target_returns, learner.n_updates = {"task0": 1.0}, 1
     learner.hear({"task0": [1.0], "task1": []})
     assert learner.network.trained_tasks == ("task1",)
     assert learner.hear({"task0": [0.0], "task1": []}) == {"stage": 1.0, "solved_tasks": 1.0}
@@ -265,7 +265,7 @@ def test_a_new_stage_changes_nothing_and_what_left_is_never_changed(engine: str,
     settings = {"stages": 3, "stage_updates": 1_000_000, "solved_episodes": 100}
     run = runs(3, steps=4, engine=engine, normalize_obs=True, learning_rate=0.01, **settings)
     learner = learner_of(run)
-    learner.targets = dict.fromkeys(learner.tasks, NEVER)
+    learner.target_returns = dict.fromkeys(learner.tasks, NEVER)
     kept: dict[str, Any] = {}
     for stage, leaving in enumerate(("task0", "task1"), start=1):
         before = {task: acts_in(learner, task) for task in learner.tasks}
@@ -354,7 +354,7 @@ def test_a_checkpoint_of_an_earlier_stage_goes_into_a_run_of_a_later_one(runs: R
 def test_adapters_begin_without_moments_and_frozen_weights_have_none(runs: Runs) -> None:
     run = runs(steps=2, stages=2, solved_episodes=1)
     learner = learner_of(run)
-    learner.targets = {"task0": NEVER}
+    learner.target_returns = {"task0": NEVER}
     assert learner.learner.optimizer.state_dict()["moment"].any()
     learner.hear(heard(task0=True, task1=False))
     assert learner.network.stage == 1

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, ModelConfig, Policy, PolicyContext
-from rl_training.algorithms.multi_task import MultiTaskAlgorithm, MultiTaskLoopConfig
+from rl_training.algorithms.multi_task import MultiTaskAlgorithm
+from rl_training.algorithms.off_policy import OffPolicyLoopConfig
 from rl_training.algorithms.parts.searching import Searched
 from rl_training.algorithms.planning import PlanningConfig
 from rl_training.data.memory import Memory
@@ -100,7 +101,7 @@ def _spec(name: str, policy: type[SilentPolicy]) -> AlgorithmSpec:
         family="multi_task",
         summary="Searches and learns nothing",
         config=SearchingConfig,
-        loop=MultiTaskLoopConfig,
+        loop=OffPolicyLoopConfig,
         model=ModelConfig,
         policy=policy,
         build=build,

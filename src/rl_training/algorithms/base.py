@@ -209,14 +209,14 @@ class PolicyContext:
 
 @dataclass(frozen=True, kw_only=True)
 class Context(PolicyContext):
-    """What an algorithm is built from. `targets` are the returns at which tasks count as solved, where they are given.
+    """What an algorithm is built from. `num_envs` counts the environments of all tasks.
 
-    `num_envs` counts the environments of all tasks.
+    `target_returns` are the returns at which tasks count as solved, where they are given.
     """
 
     num_envs: int
     streams: Streams
-    targets: Mapping[str, float] = field(default_factory=dict)
+    target_returns: Mapping[str, float] = field(default_factory=dict)
 
 
 class Policy(ABC):

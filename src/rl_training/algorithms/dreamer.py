@@ -33,7 +33,7 @@ from rl_training.models.world_model import DreamerNetwork, WorldModel
 from rl_training.ops.distributions import action_distribution
 from rl_training.ops.latents import kl_losses
 from rl_training.ops.returns import lambda_return
-from rl_training.types import Capabilities, Metrics
+from rl_training.types import Capabilities, Metrics, mean_metrics
 
 Losses = dict[str, Tensor]
 
@@ -186,8 +186,7 @@ class Dreamer(ReplayAlgorithm):
         self.model = model
 
     def learn_from(self, memory: Memory, updates: int) -> Metrics:
-        found = [self.update(memory) for _ in range(updates)]
-        return {name: sum(metrics[name] for metrics in found) / updates for name in found[0]} if found else {}
+        return mean_metrics(self.update(memory) for _ in range(updates))
 
     def update(self, memory: Memory) -> Metrics:
         cfg = self.cfg

@@ -6,28 +6,29 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from rl_training.algorithms.base import Algorithm, Context, Policy
-from rl_training.algorithms.off_policy import MinibatchConfig, OffPolicyLoopConfig
+from rl_training.algorithms.off_policy import MinibatchConfig
 from rl_training.data.memory import Memory
 from rl_training.types import Metrics, Step
 
 
-class MultiTaskLoopConfig(OffPolicyLoopConfig):
-    """Some steps of every task into its own replay buffer, then the updates that are due for all of them."""
+def named(task: str, metrics: Mapping[str, float]) -> Metrics:
+    """Metrics of a task, by their full names: `lander/episodes`."""
+    return {f"{task}/{name}": value for name, value in metrics.items()} if task else dict(metrics)
 
 
 class MultiTaskAlgorithm(Algorithm):
     """Learns from the memories of several tasks, one for each. A run in one environment has one task, named "".
 
-    `tasks` are the spaces of every task, and `targets` the returns at which tasks count as solved, where a config gives
-    them. A loop step is: `active_tasks`, then `observe` for each of these, `learn_from`, `hear`. Whatever follows from
-    what was heard is part of `training_state`. Evaluations are not heard: they leave no trace in training.
+    `tasks` are the spaces of every task, and `target_returns` the returns at which tasks count as solved, where they
+    are given. A loop step is: `active_tasks`, then `observe` for each of these, `learn_from`, `hear`. Whatever follows
+    from what was heard is part of `training_state`. Evaluations are not heard: they leave no trace in training.
     """
 
     cfg: MinibatchConfig
 
     def __init__(self, context: Context, policy: Policy) -> None:
         super().__init__(context.config, policy)
-        self.tasks, self.targets = context.tasks, context.targets
+        self.tasks, self.target_returns = context.tasks, context.target_returns
         self.batch_rng = context.streams["batch"]
 
     @property
@@ -39,15 +40,15 @@ class MultiTaskAlgorithm(Algorithm):
         """The tasks that experience is gathered in. If there are none, it is gathered in all."""
         return list(self.tasks)
 
-    def episodes_end(self, task: str, limit: int | None) -> None:
-        """After how many steps an episode of a task ends at the latest, if that is known; said before the first."""
+    def set_time_limit(self, task: str, steps: int | None) -> None:
+        """Called once for each task, before the first step: the longest episode in steps, or None if not known."""
 
     def observe(self, task: str, steps: Sequence[Step]) -> None:
-        """New experience of a task, for the statistics that scale observations."""
+        """Take note of new experience of a task, for statistics of observations and rewards."""
 
     @abstractmethod
     def learn_from(self, memories: Mapping[str, Memory], updates: int) -> Metrics:
-        """Make `updates` updates from the memories of all tasks; returns the metrics of the last ones.
+        """Make `updates` updates from the memories of all tasks; returns the means of their metrics.
 
         The memories of tasks that were never active are empty.
         """

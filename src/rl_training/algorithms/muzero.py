@@ -37,7 +37,7 @@ from rl_training.data.memory import Memory
 from rl_training.models.muzero import Unrolled
 from rl_training.ops.sampled_policy import density_gradient, log_density
 from rl_training.ops.two_hot import expectation
-from rl_training.types import Array, Capabilities, Metrics, Step
+from rl_training.types import Array, Capabilities, Metrics, Step, mean_metrics
 
 # Where the search can be chosen, these settings act if it is this one.
 _PUCT = {"search": "puct"}
@@ -190,13 +190,16 @@ class MuZero(ReplayAlgorithm):
     def prioritized(self) -> bool:
         return self.cfg.prioritized
 
+    def set_time_limit(self, steps: int | None) -> None:
+        """Called once, before the first step: the longest episode in steps, or None if not known."""
+        self.range.time_limit = steps
+
     def observe(self, steps: Sequence[Step]) -> None:
         super().observe(steps)
         self.range.see(np.concatenate([step.reward[step.real] for step in steps]), self.cfg.gamma)
 
     def learn_from(self, memory: Memory, updates: int) -> Metrics:
-        found = [self.update(memory) for _ in range(updates)]
-        return {name: sum(metrics[name] for metrics in found) / updates for name in found[0]} if found else {}
+        return mean_metrics(self.update(memory) for _ in range(updates))
 
     def update(self, memory: Memory) -> Metrics:
         cfg, model = self.cfg, self.model

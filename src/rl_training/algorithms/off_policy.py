@@ -31,7 +31,7 @@ from rl_training.data.replay import replay_kind
 from rl_training.models.flat import FlatWeights, Follower, Learner
 from rl_training.models.heads import MLPNetwork
 from rl_training.models.mlp_engine import acting_engine
-from rl_training.types import Array, Metrics, SpaceInfo, Step
+from rl_training.types import Array, Metrics, SpaceInfo, Step, mean_metrics
 
 # The implementation of networks and gradients: torch, or compiled kernels for small MLPs on a CPU.
 Engine = Literal["autograd", "mlp"]
@@ -274,12 +274,11 @@ class OffPolicyAlgorithm(ReplayAlgorithm):
         """One update for each `batch_size` transitions, in order; returns the mean of their metrics."""
         for module in self.modules:  # acting has put them into evaluation mode
             module.train()
-        seen: dict[str, list[float]] = {}
+        found = []
         for mini in self._minibatches(batch):
             self.n_updates += 1
-            for name, value in self.learn(mini).items():
-                seen.setdefault(name, []).append(value)
-        return {name: sum(values) / len(values) for name, values in seen.items()}
+            found.append(self.learn(mini))
+        return mean_metrics(found)
 
     def _minibatches(self, batch: Transitions) -> Iterator[Minibatch]:
         obs, next_obs = self.observer.scaled(batch.obs), self.observer.scaled(batch.next_obs)

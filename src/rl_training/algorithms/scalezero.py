@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext
-from rl_training.algorithms.multi_task import MultiTaskAlgorithm
+from rl_training.algorithms.multi_task import MultiTaskAlgorithm, named
 from rl_training.algorithms.parts.reanalysis import reanalyze, with_search_values
 from rl_training.algorithms.parts.searching import GumbelPlay, PuctPlay
 from rl_training.algorithms.parts.stages import check_stages, gathered, reaches, spread, stage_ends
@@ -48,7 +48,7 @@ from rl_training.models.scalezero import LatentNorm, ScaleZeroNetwork
 from rl_training.ops.divergences import summed_divergence, summed_entropy
 from rl_training.ops.fast_path import torch_alone
 from rl_training.ops.two_hot import expected
-from rl_training.types import Array, Capabilities, Metrics, Step
+from rl_training.types import Array, Capabilities, Metrics, Step, mean_metrics
 
 
 class Terms(NamedTuple):
@@ -141,7 +141,7 @@ class ScaleZero(MultiTaskAlgorithm):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context, scalezero_policy(context))
-        check_stages(self.cfg, self.tasks, self.targets)
+        check_stages(self.cfg, self.tasks, self.target_returns)
         self.network = self.policy.network
         self.stage_began = 0  # the update after which the stage began
         self.weights = weights_of(self.cfg, self.tasks)
@@ -165,8 +165,8 @@ class ScaleZero(MultiTaskAlgorithm):
         """Those that no stage has left behind."""
         return self.network.trained_tasks
 
-    def episodes_end(self, task: str, limit: int | None) -> None:
-        self.ranges[task].time_limit = limit
+    def set_time_limit(self, task: str, steps: int | None) -> None:
+        self.ranges[task].time_limit = steps
 
     def observe(self, task: str, steps: Sequence[Step]) -> None:
         self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))
@@ -177,7 +177,7 @@ class ScaleZero(MultiTaskAlgorithm):
         solved = [
             task
             for task in self.tasks
-            if task not in trained or reaches(self.targets.get(task), returns[task], cfg.solved_episodes)
+            if task not in trained or reaches(self.target_returns.get(task), returns[task], cfg.solved_episodes)
         ]
         if stage_ends(cfg, trained, solved, network.stage, self.n_updates - self.stage_began):
             network.begin_stage([task for task in trained if task not in solved])
@@ -190,7 +190,7 @@ class ScaleZero(MultiTaskAlgorithm):
         with torch_alone(self.policy.engine == "autograd"):
             found = [self.update(memories) for _ in range(updates)]
         self.network.eval()
-        return {name: sum(metrics[name] for metrics in found) / updates for name in found[0]} if found else {}
+        return mean_metrics(found)
 
     def update(self, memories: Mapping[str, Memory]) -> Metrics:
         cfg, steps = self.cfg, self.cfg.unroll_steps
@@ -206,7 +206,7 @@ class ScaleZero(MultiTaskAlgorithm):
         metrics: Metrics = {}
         for task, part in drawn.items():
             losses[task], its = self._task_loss(task, memories[task], part, ahead[task], said)
-            metrics |= {f"{task}/{name}" if task else name: value for name, value in its.items()}
+            metrics |= named(task, its)
         loss = total_loss(task_mean(losses, self.weights), said.routing, cfg)
         self.learner.differentiate(loss)
         norm = self.learner.parameters.clip_grad_norm(cfg.max_grad_norm)

@@ -22,7 +22,7 @@ from rl_training.runtime.envs.camera import render_mode
 from rl_training.runtime.envs.given import Env, parse_env
 from rl_training.runtime.evaluations import Evaluation
 from rl_training.runtime.loggers import ProgressDisplay
-from rl_training.runtime.task_evaluation import Evaluations
+from rl_training.runtime.task_evaluation import TaskEvaluations
 from rl_training.runtime.train import Run, TrainResult, build
 from rl_training.runtime.train import run as run_training
 from rl_training.runtime.workflows import opposition, restore
@@ -196,7 +196,7 @@ class Agent:
         opponent: str | Path | None = None,
         openings: int = 0,
         trust: bool = False,
-    ) -> Evaluation | Evaluations:
+    ) -> Evaluation | TaskEvaluations:
         """Play `episodes` (100) on seeds that are the same in every evaluation, with greedy actions; of every task.
 
         With `deterministic=False` the policy explores as in training, with random numbers that are the same in every

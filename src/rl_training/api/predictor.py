@@ -84,8 +84,9 @@ class Predictor:
         action_masks: Array | Sequence[Any] | None = None,
     ) -> Array:
         """Return the action for an observation, or those for a batch, and keep the state for the next call."""
-        how: dict[str, Any] = {"deterministic": deterministic, "action_masks": action_masks}
-        action, self.state = self.predict(obs, self.state, episode_start, **how)
+        action, self.state = self.predict(
+            obs, self.state, episode_start, deterministic=deterministic, action_masks=action_masks
+        )
         return action
 
     def reset(self) -> None:

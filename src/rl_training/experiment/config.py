@@ -120,8 +120,8 @@ def saved_config(
     if not isinstance(saved, Mapping):
         raise UserError(f"{str(checkpoint)!r}: is damaged or foreign (its config is a {type(saved).__name__})")
     layers, objects = by_name([parse_overrides(overrides), values])
-    how: dict[str, Any] = {"trust": trust, "options": options}
-    gate = Gate.before(owner_of(checkpoint), meta.get("run_id"), [*layers, *given], **how)
+    place, gives = owner_of(checkpoint), [*layers, *given]
+    gate = Gate.before(place, meta.get("run_id"), gives, trust=trust, options=options)
     plain = {str(key): value for key, value in saved.items()}
     try:
         return _load("config", [plain, *layers], gate, uses).holding(objects)

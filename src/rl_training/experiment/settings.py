@@ -215,6 +215,17 @@ class RunConfig(EnvironmentPart):
         """What it is trained on, in a word: the environment, or the names of the tasks."""
         return self.env_id if self.tasks is None else "+".join(self.tasks)
 
+    @property
+    def scores(self) -> dict[str, ScoreRange]:
+        """How tasks are scored, where that is given."""
+        return {name: task.score for name, task in (self.tasks or {}).items() if task.score is not None}
+
+    @property
+    def target_returns(self) -> dict[str, float]:
+        """The returns at which tasks count as solved, where they are given."""
+        tasks = self.tasks or {}
+        return {name: task.target_return for name, task in tasks.items() if task.target_return is not None}
+
     @model_validator(mode="before")
     @classmethod
     def _tasks_have_the_environments(cls, values: Any) -> Any:

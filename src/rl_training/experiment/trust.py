@@ -111,9 +111,11 @@ class Gate:
     options: Mapping[str, str] | None = None
 
     @classmethod
-    def before(cls, place: Path, run_id: Any, given: Iterable[Any], **how: Any) -> Gate:
+    def before(
+        cls, place: Path, run_id: Any, given: Iterable[Any], *, trust: bool, options: Mapping[str, str] | None = None
+    ) -> Gate:
         """The gate before a run; what the caller gives is any text in these values."""
-        return cls(place, run_id, given=frozenset(_texts_in(list(given))), **how)
+        return cls(place, run_id, trust, frozenset(_texts_in(list(given))), options)
 
     @cached_property
     def _noted(self) -> dict[Name, str | None]:

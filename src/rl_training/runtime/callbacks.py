@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rl_training.algorithms.multi_task import named
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import EarlyStoppingRule
 from rl_training.runtime.actors.episodes import EPISODE_METRICS
-from rl_training.runtime.actors.task_sources import named
 from rl_training.runtime.evaluations import GAME_METRICS, SUCCESS_METRIC, Evaluation
 from rl_training.runtime.task_evaluation import SCORE, evaluation_metrics
 from rl_training.types import Metrics, UserError

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from rl_training.algorithms.multi_task import named
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.registry import REGISTRY, suggest
 from rl_training.experiment.settings import RunConfig
-from rl_training.runtime.actors.task_sources import named
 from rl_training.runtime.callbacks import EVALUATION_METRICS, GREEDY_METRICS, Callback, EarlyStopping, Evaluate
 from rl_training.runtime.evaluations import GAME_METRICS, SUCCESS_METRIC
 from rl_training.runtime.schedules import ScheduleError, parse_control

@@ -265,8 +265,9 @@ class _Saved:
     def read(cls, run: str | Path, env_id: str | None, *, trust: bool) -> _Saved:
         path = find_checkpoint(run)
         checkpoint = read_checkpoint(path)
-        how: dict[str, Any] = {"trust": trust, "uses": EPISODES, "given": [env_id], "options": {"env_id": "--env "}}
-        config = saved_config(path, checkpoint.meta, **how)
+        config = saved_config(
+            path, checkpoint.meta, trust=trust, uses=EPISODES, given=[env_id], options={"env_id": "--env "}
+        )
         refuse_for_tasks(config, str(run))
         return cls(path, checkpoint, config)
 

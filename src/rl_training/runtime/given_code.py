@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -15,13 +14,12 @@ from rl_training.types import SpaceInfo, UserError
 
 def model_factory(config: Config) -> Callable[[SpaceInfo, ModelConfig], torch.nn.Module]:
     """A function that makes a network with the user's function or class, and checks the result."""
-    how: dict[str, Any] = {"key": "model", "makes": "a network"}
     reference, given = config.model.model, config.objects.get("model")
     if isinstance(given, torch.nn.Module):
         raise UserError(f"model={type(given).__name__}(...): is a network; give the class or a function that makes it")
     if given is not None:
-        check_maker(given, reference, **how)
-    make = resolve_maker(reference, **how) if given is None else given
+        check_maker(given, reference, key="model", makes="a network")
+    make = resolve_maker(reference, key="model", makes="a network") if given is None else given
 
     def made(info: SpaceInfo, config: ModelConfig) -> torch.nn.Module:
         problem = unfitting_call(make, info, config)

@@ -70,8 +70,8 @@ def bars(console: Console) -> Progress:
     """Live lines, each with a name, a bar and a text."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[line]}"))
     # What is printed meanwhile appears above the lines, unless it goes to a file.
-    how = {"transient": True, "redirect_stdout": sys.stdout.isatty()}
-    return Progress(*columns, console=console, refresh_per_second=4, **how)  # type: ignore[arg-type]
+    to_screen = sys.stdout.isatty()
+    return Progress(*columns, console=console, refresh_per_second=4, transient=True, redirect_stdout=to_screen)
 
 
 class Meter(Callback):

@@ -33,7 +33,7 @@ from rl_training.runtime.loops.base import Loop
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.schedules import ScheduleSet
 from rl_training.runtime.signals import Signals
-from rl_training.runtime.task_evaluation import Evaluations, TaskEvaluator
+from rl_training.runtime.task_evaluation import TaskEvaluations, TaskEvaluator
 from rl_training.types import Metrics, SpaceInfo, Streams, UserError
 
 INTERRUPTED = "interrupted"
@@ -205,7 +205,7 @@ class Run:
         env: Env | None = None,
         asked: Opposition = NOTHING_ASKED,
         render: str | None = None,
-    ) -> Evaluation | Evaluations:
+    ) -> Evaluation | TaskEvaluations:
         """Evaluate the policy, in the run's environment or in another one with the same spaces; or in every task.
 
         Without `deterministic` it is judged as its algorithm is: by greedy actions, or by sampled ones. In training a
@@ -217,7 +217,7 @@ class Run:
         lender = self.evaluator.maker.lender
         if env is not None and lender is not None and lender.is_out and lender.is_of(env):
             raise UserError(f"env={env!r}: is the environment that the agent trains in; {lender.better}")
-        how: dict[str, Any] = {"deterministic": deterministic, "heed": self.signals.heed}
+        heed = self.signals.heed
         with self.libraries:
             made: Evaluator | TaskEvaluator
             if env is not None:
@@ -226,9 +226,9 @@ class Run:
             elif asked != NOTHING_ASKED or render is not None:
                 made = self.evaluator.again(asked, render)
             else:
-                return self.evaluator(policy, episodes, **how)
+                return self.evaluator(policy, episodes, deterministic=deterministic, heed=heed)
             with closing(made) as evaluator:
-                return evaluator(policy, episodes, **how)
+                return evaluator(policy, episodes, deterministic=deterministic, heed=heed)
 
     def record_evaluation(self, metrics: Metrics, *, best: bool) -> None:
         self.eval_metrics, self.evaluated_now = metrics, True

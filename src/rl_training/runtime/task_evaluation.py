@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 from rl_training.algorithms.base import Policy
+from rl_training.algorithms.multi_task import named
 from rl_training.experiment.settings import RunConfig, ScoreRange
-from rl_training.runtime.actors.task_sources import named
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.evaluate import Evaluator
 from rl_training.runtime.evaluations import Evaluation
@@ -17,7 +16,7 @@ from rl_training.types import Metrics
 SCORE = "eval_score"
 
 
-class Evaluations(Mapping[str, Evaluation]):
+class TaskEvaluations(Mapping[str, Evaluation]):
     """The evaluation of every task, by its name.
 
     A score is a mean return between the `low` and the `high` that the config gives for the task.
@@ -69,10 +68,8 @@ class Evaluations(Mapping[str, Evaluation]):
 class TaskEvaluator:
     """Evaluates a policy in every task, with the view of the policy that acts there."""
 
-    def __init__(self, by_task: Mapping[str, Evaluator], settings: RunConfig) -> None:
-        self.by_task, self._settings = dict(by_task), settings
-        tasks = settings.tasks or {}
-        self._scores = {name: task.score for name, task in tasks.items() if task.score is not None}
+    def __init__(self, by_task: Mapping[str, Evaluator], scores: Mapping[str, ScoreRange]) -> None:
+        self.by_task, self._scores = dict(by_task), scores
 
     @property
     def maker(self) -> EnvMaker:
@@ -86,15 +83,25 @@ class TaskEvaluator:
 
     def again(self, asked: Opposition, render: str | None = None) -> TaskEvaluator:
         """Another evaluator in the same environments, for another opponent or to be looked at."""
-        return TaskEvaluator({task: one.again(asked, render) for task, one in self.by_task.items()}, self._settings)
+        return TaskEvaluator({task: one.again(asked, render) for task, one in self.by_task.items()}, self._scores)
 
     def warnings(self, *, kept: bool = False) -> list[str]:
         return [f"tasks.{task}.{words}" for task, one in self.by_task.items() for words in one.warnings(kept=kept)]
 
-    def __call__(self, policy: Policy, episodes: int, **how: Any) -> Evaluations:
-        """Play this many episodes of every task."""
-        found = {task: one(policy.for_task(task), episodes, **how) for task, one in self.by_task.items()}
-        return Evaluations(found, self._scores)
+    def __call__(
+        self,
+        policy: Policy,
+        episodes: int,
+        *,
+        deterministic: bool | None = None,
+        heed: Callable[[], None] = lambda: None,
+    ) -> TaskEvaluations:
+        """Play this many episodes of every task, each as `Evaluator` plays them."""
+        found = {
+            task: one(policy.for_task(task), episodes, deterministic=deterministic, heed=heed)
+            for task, one in self.by_task.items()
+        }
+        return TaskEvaluations(found, self._scores)
 
     def close(self) -> None:
         for one in self.by_task.values():
@@ -106,10 +113,6 @@ def evaluation_metrics(settings: RunConfig, single: tuple[str, ...]) -> tuple[st
     if settings.tasks is None:
         return single
     example = Evaluation(returns=(0.0,), lengths=(1,))
-    scores = {name: task.score for name, task in settings.tasks.items() if task.score is not None}
-    stem = SCORE if len(scores) == len(settings.tasks) else "eval_return"
-    return (
-        *Evaluations(dict.fromkeys(settings.tasks, example), scores).metrics(),
-        f"{stem}_best",
-        f"{stem}_last5_mean",
-    )
+    evaluations = TaskEvaluations(dict.fromkeys(settings.tasks, example), settings.scores)
+    stem = "eval_return" if evaluations.score is None else SCORE
+    return *evaluations.metrics(), f"{stem}_best", f"{stem}_last5_mean"

@@ -38,7 +38,7 @@ from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.rng import make_streams, stream_of
 from rl_training.runtime.run import COMPLETED, INTERRUPTED, Interrupted, Run, Surroundings, TrainResult
 from rl_training.runtime.signals import Cut
-from rl_training.runtime.worlds import World, envs_of, evaluator_of, in_task, make_worlds
+from rl_training.runtime.task_environments import TaskEnvironments, envs_of, evaluator_of, in_task, make_environments
 from rl_training.types import SpaceInfo, Streams, UserError
 
 __all__ = [
@@ -96,17 +96,17 @@ def build(
     pooled = is_pooled(config)
     with Libraries(config.run.threads) as libraries, ExitStack() as on_failure:
         streams, asked = make_streams(config.run.seed, config.tasks), Opposition(trust=trust)
-        worlds = make_worlds(config, env_factory, on_failure, asked, learns=True, spaces_only=pooled)
-        surroundings = _surroundings(config, worlds, streams, libraries)
+        environments = make_environments(config, env_factory, on_failure, asked, learns=True, spaces_only=pooled)
+        surroundings = _surroundings(config, environments, streams, libraries)
         algorithm = config.spec.build(
             Context(
                 **_context(config, surroundings.spaces),
-                num_envs=sum(envs_of(world.config) for world in worlds.values()),
+                num_envs=sum(envs_of(each.config) for each in environments.values()),
                 streams=streams,
-                targets=_targets(config),
+                target_returns=config.run.target_returns,
             )
         )
-        source = _source(config, worlds, streams, algorithm.policy, env_factory, on_failure)
+        source = _source(config, environments, streams, algorithm.policy, env_factory, on_failure)
         if config.run.eval_interval is not None and surroundings.evaluator.unable is not None:
             raise UserError(f"eval_interval={config.run.eval_interval}: {surroundings.evaluator.unable}")
         loop: Loop = resolve_reference(LOOPS[family], key="family")(
@@ -136,11 +136,11 @@ def build_policy(
     """Build only the policy of a config, and what is needed to evaluate it; `asked` may name another opponent."""
     with Libraries(config.run.threads) as libraries, ExitStack() as on_failure:
         streams = make_streams(config.run.seed, config.tasks)
-        worlds = make_worlds(config, env_factory, on_failure, asked)
-        surroundings = _surroundings(config, worlds, streams, libraries)
+        environments = make_environments(config, env_factory, on_failure, asked)
+        surroundings = _surroundings(config, environments, streams, libraries)
         policy = config.spec.policy(PolicyContext(**_context(config, surroundings.spaces)))
-        for world in worlds.values():
-            world.envs.close()
+        for each in environments.values():
+            each.envs.close()
         on_failure.pop_all()
     return policy, surroundings
 
@@ -153,10 +153,12 @@ def policy_for(config: Config, spaces: Mapping[str, SpaceInfo]) -> Policy:
         return config.spec.policy(PolicyContext(**_context(config, spaces)))
 
 
-def _surroundings(config: Config, worlds: Mapping[str, World], streams: Streams, libraries: Libraries) -> Surroundings:
-    spaces = {task: world.info for task, world in worlds.items()}
-    dtypes = {task: world.envs.single_action_space.dtype for task, world in worlds.items()}
-    return Surroundings(spaces, dtypes, evaluator_of(worlds, config), streams, libraries)
+def _surroundings(
+    config: Config, environments: Mapping[str, TaskEnvironments], streams: Streams, libraries: Libraries
+) -> Surroundings:
+    spaces = {task: each.info for task, each in environments.items()}
+    dtypes = {task: each.envs.single_action_space.dtype for task, each in environments.items()}
+    return Surroundings(spaces, dtypes, evaluator_of(environments, config), streams, libraries)
 
 
 def _context(config: Config, spaces: Mapping[str, SpaceInfo]) -> dict[str, Any]:
@@ -172,15 +174,9 @@ def _context(config: Config, spaces: Mapping[str, SpaceInfo]) -> dict[str, Any]:
     }
 
 
-def _targets(config: Config) -> dict[str, float]:
-    """The returns at which tasks count as solved, where they are given."""
-    tasks = config.run.tasks or {}
-    return {name: task.target_return for name, task in tasks.items() if task.target_return is not None}
-
-
 def _source(
     config: Config,
-    worlds: Mapping[str, World],
+    environments: Mapping[str, TaskEnvironments],
     streams: Streams,
     policy: Policy,
     env_factory: EnvFactory | None,
@@ -188,10 +184,10 @@ def _source(
 ) -> Experience:
     """What gathers: one actor in this process, which acts with the learner's own policy, or workers; in every task."""
     sources: dict[str, Source] = {}
-    for task, world in worlds.items():
-        loop = world.config.loop
+    for task, each in environments.items():
+        loop = each.config.loop
         if is_pooled(config) or not loop.collects:
-            world.envs.close()  # only their spaces were needed
+            each.envs.close()  # only their spaces were needed
         if not loop.collects:
             return Nothing()
         assert isinstance(loop, CollectingLoopConfig)
@@ -202,7 +198,7 @@ def _source(
             sources[task] = pool
         else:
             rng = streams[stream_of(task, "env")]
-            collector = Collector(world.envs, world.info, rng, reward_clip=loop.reward_clip)
+            collector = Collector(each.envs, each.info, rng, reward_clip=loop.reward_clip)
             sources[task] = Local(Actor(policy.for_task(task), collector, streams[stream_of(task, "policy")]))
     return sources[""] if config.run.tasks is None else TaskSources(sources)
 

@@ -95,8 +95,8 @@ def verify_preset(
 
 
 def _unit(config: Config) -> Literal["return", "score"]:
-    tasks = config.run.tasks
-    return "score" if tasks and all(task.score is not None for task in tasks.values()) else "return"
+    tasks, scores = config.run.tasks, config.run.scores
+    return "score" if tasks and len(scores) == len(tasks) else "return"
 
 
 def _claim(preset: str, config: Config) -> tuple[Expected, float]:

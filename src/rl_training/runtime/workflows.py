@@ -30,7 +30,7 @@ from rl_training.runtime.evaluations import Evaluation
 from rl_training.runtime.libraries import Libraries
 from rl_training.runtime.opponents import NOTHING_ASKED, Opposition
 from rl_training.runtime.saved_policy import restore_policy
-from rl_training.runtime.task_evaluation import Evaluations, TaskEvaluator
+from rl_training.runtime.task_evaluation import TaskEvaluations, TaskEvaluator
 from rl_training.runtime.train import Run, TrainResult, build, build_policy, policy_for
 from rl_training.runtime.train import run as run_training
 from rl_training.types import Metrics, UserError
@@ -78,7 +78,7 @@ class Judged(NamedTuple):
     """The step of a checkpoint, the evaluation of its policy, and the opponent in a game for two players."""
 
     step: int
-    evaluation: Evaluation | Evaluations
+    evaluation: Evaluation | TaskEvaluations
     opponent: str
 
 
@@ -108,8 +108,8 @@ def judge_checkpoint(
     if isinstance(env, str) and _is_its_own(env, checkpoint.meta):
         env, changes["env_id"] = None, env  # this only says where it is found: its arguments and limits stay
     uses = POLICY if env is not None else EPISODES if env_factory is None else EPISODES_ELSEWHERE
-    how: dict[str, Any] = {"trust": asked.trust, "uses": uses, "options": {"env_id": "--env "}}
-    config = saved_config(found, checkpoint.meta, **how, **changes)
+    options = {"env_id": "--env "}
+    config = saved_config(found, checkpoint.meta, trust=asked.trust, uses=uses, options=options, **changes)
     evaluator: Evaluator | TaskEvaluator
     if env is None:
         policy, surroundings = build_policy(config, env_factory=env_factory, asked=asked)
@@ -164,9 +164,8 @@ def restore(
         if algo is not None and proper_name(str(algo)) != saved["algo"]:
             raise cannot_change("algo", saved["algo"], algo)
     if config is None:
-        how: dict[str, Any] = {"trust": trust, "given": [*given, reference_to(env_factory)]}
-        uses = TRAINING if env_factory is None else ELSEWHERE
-        config = saved_config(found, checkpoint.meta, overrides, **how, uses=uses, **values)
+        uses, gives = TRAINING if env_factory is None else ELSEWHERE, [*given, reference_to(env_factory)]
+        config = saved_config(found, checkpoint.meta, overrides, trust=trust, uses=uses, given=gives, **values)
     changed = changes(saved, config, anew)
     moved = [key for key in anew if key in changed]
     run = build(config, env_factory=env_factory, callbacks=callbacks, trust=trust)
@@ -217,11 +216,18 @@ def resume_training(
     Only a checkpoint that is named is resumed from if there are newer ones, which are then moved aside. `trust` lets in
     the code that the run names, if you did not train it yourself.
     """
-    how: dict[str, Any] = {"callbacks": callbacks, "env_factory": env_factory, "overrides": overrides, "config": config}
     folder, which = _run_of(path, which)
     with _locked(folder) as lock:
         found = find_newest(folder.path) if which == "latest" else find_checkpoint(folder.path, which)
-        run, run_notes = restore(found, trust=trust, **how, **values)
+        run, run_notes = restore(
+            found,
+            callbacks=callbacks,
+            env_factory=env_factory,
+            overrides=overrides,
+            config=config,
+            trust=trust,
+            **values,
+        )
         try:
             then, now = read_meta(found)["config"]["output_dir"], run.config.run.output_dir
             if then != now:

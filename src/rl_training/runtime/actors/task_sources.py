@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
+from rl_training.algorithms.multi_task import named
 from rl_training.runtime.actors.episodes import EPISODE_METRICS
 from rl_training.runtime.actors.sources import Experience, Source
 from rl_training.types import Metrics, UserError
 
 
-def sources_of(source: Experience) -> Mapping[str, Any]:
+def sources_of(source: Experience) -> Mapping[str, Source]:
     """The source of every task; that of a run in one environment has no name."""
-    return source.by_task if isinstance(source, TaskSources) else {"": source}
-
-
-def named(task: str, metrics: Mapping[str, float]) -> Metrics:
-    """Metrics of a task, by their full names: `lander/episodes`."""
-    return {f"{task}/{name}": value for name, value in metrics.items()} if task else dict(metrics)
+    return source.by_task if isinstance(source, TaskSources) else {"": cast(Source, source)}
 
 
 class TaskSources:

@@ -41,12 +41,12 @@ class Job:
     def do(self, watching: Sequence[Callback] = ()) -> TrainResult:
         """Train or resume in this process."""
         callbacks = [*self.callbacks, *watching]
-        how: dict[str, Any] = {"callbacks": callbacks, "env_factory": self.env_factory, "trust": self.trust}
+        factory, trust = self.env_factory, self.trust
         if self.config is not None:
-            return train(self.config, run_dir=self.run_dir, **how)
+            return train(self.config, run_dir=self.run_dir, callbacks=callbacks, env_factory=factory, trust=trust)
         if self.run_dir is None:
             raise UserError(f"{self.name}: there is neither a config to train nor a run to resume")
-        return resume_training(self.run_dir, **how)
+        return resume_training(self.run_dir, callbacks=callbacks, env_factory=factory, trust=trust)
 
     @property
     def folder(self) -> Path:

@@ -10,7 +10,8 @@ from rl_training.data.chunks import Part
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.data.memory import Mixture, ReplayMemory
 from rl_training.runtime.actors.sources import Source
-from rl_training.runtime.loops.off_policy import OffPolicyLoop, make_memory
+from rl_training.runtime.loops.memories import make_memory
+from rl_training.runtime.loops.off_policy import OffPolicyLoop
 from rl_training.runtime.loops.offline import DatasetMemory, RewardScale
 from rl_training.types import Step, UserError
 
@@ -54,7 +55,7 @@ def make_fine_tuning(
     if dataset is not None:
         algorithm.observer.fit(dataset.obs)
     algorithm.observer.freeze()
-    fresh = make_memory(algorithm, source, config)
+    fresh = make_memory(algorithm.policy, algorithm.cfg, source, config, prioritized=algorithm.prioritized)
     memory = FreshAndOld(old, fresh, config.offline_fraction, rewards)
     parts: dict[str, Part] = {"rewards": rewards, **({} if old is None else {"dataset": old})}
     return OffPolicyLoop(algorithm, source, memory, config, random_steps=0, dataset=dataset, parts=parts)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rl_training.algorithms.multi_task import MultiTaskAlgorithm
+from rl_training.algorithms.multi_task import MultiTaskAlgorithm, named
 from rl_training.algorithms.off_policy import OffPolicyLoopConfig
 from rl_training.data.chunks import Part
 from rl_training.data.datasets.dataset import OfflineDataset
 from rl_training.data.memory import ReplayMemory
-from rl_training.data.samplers import PrioritizedSampler
 from rl_training.experiment.config import Config
-from rl_training.runtime.actors.sources import Experience, Source
-from rl_training.runtime.actors.task_sources import named, run_metrics, sources_of
+from rl_training.runtime.actors.sources import Experience
+from rl_training.runtime.actors.task_sources import run_metrics, sources_of
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.loops.base import known_time_limit
-from rl_training.runtime.loops.off_policy import ReplayLoop, fitting_replay, remembered
+from rl_training.runtime.loops.memories import make_memory
+from rl_training.runtime.loops.off_policy import ReplayLoop, remembered
 from rl_training.types import Metrics, Step
 
 
@@ -32,7 +32,7 @@ class MultiTaskLoop(ReplayLoop):
         memories: Mapping[str, ReplayMemory],
         config: OffPolicyLoopConfig,
     ) -> None:
-        self.sources: Mapping[str, Source] = sources_of(source)
+        self.sources = sources_of(source)
         self.memories = memories
         kept: dict[str, Part] = {
             part_name(task, name): part for task, memory in memories.items() for name, part in memory.parts.items()
@@ -77,13 +77,10 @@ def make(algorithm: MultiTaskAlgorithm, source: Experience, config: Config, make
     """The loop of a config."""
     assert isinstance(config.loop, OffPolicyLoopConfig)
     for task in algorithm.tasks:
-        algorithm.episodes_end(task, known_time_limit(config.for_task(task)))
-    memories = {task: _make_memory(algorithm, task, its, config) for task, its in sources_of(source).items()}
+        algorithm.set_time_limit(task, known_time_limit(config.for_task(task)))
+    memories = {}
+    for task, its in sources_of(source).items():
+        policy, loop = algorithm.policy.for_task(task), config.for_task(task).loop
+        assert isinstance(loop, OffPolicyLoopConfig)
+        memories[task] = make_memory(policy, algorithm.cfg, its, loop, prioritized=algorithm.prioritized)
     return MultiTaskLoop(algorithm, source, memories, config.loop)
-
-
-def _make_memory(algorithm: MultiTaskAlgorithm, task: str, source: Source, config: Config) -> ReplayMemory:
-    loop, policy = config.for_task(task).loop, algorithm.policy.for_task(task)
-    assert isinstance(loop, OffPolicyLoopConfig)
-    replay = fitting_replay(policy, algorithm.cfg, source, loop)
-    return ReplayMemory(replay, PrioritizedSampler(replay) if algorithm.prioritized else None)

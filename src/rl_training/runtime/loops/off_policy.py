@@ -5,26 +5,22 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from rl_training.algorithms.base import Algorithm, Policy
-from rl_training.algorithms.hindsight import Hindsight, HindsightLoopConfig
-from rl_training.algorithms.off_policy import MinibatchConfig, OffPolicyLoopConfig, ReplayAlgorithm
+from rl_training.algorithms.base import Algorithm
+from rl_training.algorithms.hindsight import HindsightLoopConfig
+from rl_training.algorithms.off_policy import OffPolicyLoopConfig, ReplayAlgorithm
 from rl_training.data.chunks import Part
 from rl_training.data.datasets.dataset import OfflineDataset
-from rl_training.data.hindsight import HindsightMemory
 from rl_training.data.memory import Mixture, ReplayMemory
-from rl_training.data.replay import GoalReplay, Replay, make_replay
-from rl_training.data.samplers import PrioritizedSampler
 from rl_training.experiment.config import Config
 from rl_training.runtime.actors.actor import Steps
 from rl_training.runtime.actors.sources import Experience, Source
-from rl_training.runtime.envs.goals import GoalJudge
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.loops.base import Latest, Refresh
-from rl_training.types import Metrics, Step, UserError
+from rl_training.runtime.loops.memories import make_hindsight, make_memory
+from rl_training.types import Metrics, Step
 
 
 class ReplayLoop(ABC):
@@ -124,8 +120,9 @@ class OffPolicyLoop(ReplayLoop):
     ) -> None:
         self.memory = memory
         self.dataset = dataset
-        how: dict[str, Any] = {"random_steps": random_steps, "earliest": earliest, "parts": parts}
-        super().__init__(algorithm, source, config, memory.parts, **how)
+        super().__init__(
+            algorithm, source, config, memory.parts, random_steps=random_steps, earliest=earliest, parts=parts
+        )
 
     def _gather(self) -> None:
         before = steps = self.steps
@@ -142,50 +139,14 @@ class OffPolicyLoop(ReplayLoop):
         return {"replay_size": float(len(self.memory))} | self.source.metrics()
 
 
-def make_memory(algorithm: ReplayAlgorithm, source: Source, config: OffPolicyLoopConfig) -> ReplayMemory:
-    """The replay buffer of a run, and what decides what is drawn from it."""
-    replay = fitting_replay(algorithm.policy, algorithm.cfg, source, config)
-    return ReplayMemory(replay, PrioritizedSampler(replay) if algorithm.prioritized else None)
-
-
-def fitting_replay(
-    policy: Policy, cfg: MinibatchConfig, source: Source, config: OffPolicyLoopConfig, *, goals: bool = False
-) -> Replay:
-    """A replay buffer with columns for the policy's records, which can hold a minibatch."""
-    if config.buffer_size < cfg.batch_size:
-        raise UserError(
-            f"buffer_size={config.buffer_size}: must be at least batch_size={cfg.batch_size}, or a minibatch would "
-            "hold the same transitions several times"
-        )
-    records = policy.records(policy.info)
-    return make_replay(
-        policy.info, source.num_envs, config.buffer_size, config.frame_stack, records, goals=goals, task=policy.task
-    )
-
-
-def make_hindsight(
-    algorithm: ReplayAlgorithm, source: Source, config: OffPolicyLoopConfig, her: Hindsight, maker: EnvMaker
-) -> HindsightMemory:
-    """The replay buffer of a run that learns from what it achieved in place of what was desired."""
-    if algorithm.prioritized:
-        raise UserError(
-            "her: cannot be combined with prioritized=True; an error is that of a transition with one goal, and its "
-            "next draw has another"
-        )
-    if maker.lender is not None:
-        raise maker.lender.cannot("her: goals are judged in an environment of their own")
-    judge = GoalJudge(maker, config.reward_clip)
-    replay = fitting_replay(algorithm.policy, algorithm.cfg, source, config, goals=True)
-    assert isinstance(replay, GoalReplay)
-    return HindsightMemory(replay, judge, her.strategy, her.n_sampled_goal)
-
-
 def make(algorithm: ReplayAlgorithm, source: Source, config: Config, maker: EnvMaker) -> OffPolicyLoop:
     """The loop of a config."""
     loop = config.loop
     assert isinstance(loop, OffPolicyLoopConfig)
     her = loop.her if isinstance(loop, HindsightLoopConfig) else None
-    memory = (
-        make_memory(algorithm, source, loop) if her is None else make_hindsight(algorithm, source, loop, her, maker)
-    )
+    memory: ReplayMemory
+    if her is None:
+        memory = make_memory(algorithm.policy, algorithm.cfg, source, loop, prioritized=algorithm.prioritized)
+    else:
+        memory = make_hindsight(algorithm, source, loop, her, maker)
     return OffPolicyLoop(algorithm, source, memory, loop, random_steps=loop.learning_starts)

@@ -19,7 +19,7 @@ _LOG = logging.getLogger("rl_training")
 
 def make(algorithm: MuZero, source: Source, config: Config, maker: EnvMaker) -> off_policy.OffPolicyLoop:
     """The loop of a config; the algorithm learns how long episodes can be, to judge the range of its values."""
-    algorithm.range.time_limit = known_time_limit(config)
+    algorithm.set_time_limit(known_time_limit(config))
     loop = off_policy.make(algorithm, source, config, maker)
     assert isinstance(loop.memory, ReplayMemory)
     _announce_reanalysis(algorithm, sum(array.data.nbytes for array in loop.memory.replay.arrays.values()))

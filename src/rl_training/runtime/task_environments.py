@@ -22,7 +22,7 @@ from rl_training.types import SpaceInfo, UserError
 
 
 @dataclass(frozen=True)
-class World:
+class TaskEnvironments:
     """The environments of one task: its config as that of a run, its spaces, and where its policies are evaluated."""
 
     config: Config
@@ -32,7 +32,7 @@ class World:
     evaluator: Evaluator
 
 
-def make_worlds(
+def make_environments(
     config: Config,
     env_factory: EnvFactory | None,
     on_failure: ExitStack,
@@ -40,20 +40,27 @@ def make_worlds(
     *,
     learns: bool = False,
     spaces_only: bool = False,
-) -> dict[str, World]:
+) -> dict[str, TaskEnvironments]:
     """The environments of every task. With `spaces_only` there is one of each, and others will make the rest."""
     if env_factory is not None:
         refuse_for_tasks(config, "env_factory")
-    worlds = {}
+    made = {}
     for task in config.tasks:
         with in_task(task):
-            how: dict[str, Any] = {"learns": learns, "spaces_only": spaces_only, "of_several": bool(task)}
-            worlds[task] = _make_world(config.for_task(task), env_factory, on_failure, asked, **how)
-    check_memory_of_tasks([(world.config, world.info, world.maker) for world in worlds.values()], learns=learns)
-    return worlds
+            made[task] = _make(
+                config.for_task(task),
+                env_factory,
+                on_failure,
+                asked,
+                learns=learns,
+                spaces_only=spaces_only,
+                of_several=bool(task),
+            )
+    check_memory_of_tasks([(each.config, each.info, each.maker) for each in made.values()], learns=learns)
+    return made
 
 
-def _make_world(
+def _make(
     config: Config,
     env_factory: EnvFactory | None,
     on_failure: ExitStack,
@@ -62,7 +69,7 @@ def _make_world(
     learns: bool,
     spaces_only: bool,
     of_several: bool,
-) -> World:
+) -> TaskEnvironments:
     num_envs = envs_of(config) if learns else 1
     maker = EnvMaker(config.run, config.loop, env_factory)
     check_before_environments(config, env_factory, maker, num_envs, learns=learns)
@@ -74,7 +81,7 @@ def _make_world(
     info = maker.describe(envs)
     check_capabilities(config, info, of_several=of_several)
     check_memory(config, info, maker, num_envs, learns=learns)
-    return World(config, maker, envs, info, Evaluator(maker, info, config.run, asked))
+    return TaskEnvironments(config, maker, envs, info, Evaluator(maker, info, config.run, asked))
 
 
 def envs_of(config: Config) -> int:
@@ -82,11 +89,11 @@ def envs_of(config: Config) -> int:
     return config.run.num_envs if config.loop.collects else 1
 
 
-def evaluator_of(worlds: Mapping[str, World], config: Config) -> Evaluator | TaskEvaluator:
+def evaluator_of(made: Mapping[str, TaskEnvironments], config: Config) -> Evaluator | TaskEvaluator:
     """What evaluates the policies of a run."""
     if config.run.tasks is None:
-        return worlds[""].evaluator
-    return TaskEvaluator({task: world.evaluator for task, world in worlds.items()}, config.run)
+        return made[""].evaluator
+    return TaskEvaluator({task: each.evaluator for task, each in made.items()}, config.run.scores)
 
 
 @contextmanager
