@@ -362,3 +362,27 @@ def test_adapters_begin_without_moments_and_frozen_weights_have_none(runs: Runs)
     trained = sum(weight.numel() for weight in learner.network.trained_parameters())
     assert moment.numel() == trained < sum(weight.numel() for weight in learner.network.parameters())
     assert not moment.any()
+
+
+def test_every_round_of_searches_has_the_temperature_of_its_own_step(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a phase of learning takes several rounds, as when tasks have left."""
+    run = runs(
+        steps=0, train_every=20, temperature=1.0, temperature_schedule={"end": 0.0, "type": "linear", "steps": 100}
+    )
+    used: list[tuple[int, float]] = []
+    for planner in learner_of(run).policy.planners.values():
+
+        def noted(moments: Moments, rng: Any, heat: Any = None, search: Any = planner.search) -> Any:
+            used.append((run.steps, float(heat[0])))
+            return search(moments, rng, heat)
+
+        monkeypatch.setattr(planner, "search", noted)
+    for _ in range(3):
+        run.advance()
+    # Task 0 has two environments and task 1 three: a round is of five steps.
+    assert len(used) >= 16
+    for step, temperature in used:
+        assert temperature == pytest.approx(1.0 - (step - step % 5) / 100, abs=1e-6)
+    assert len({temperature for _, temperature in used}) == len(used) // 2

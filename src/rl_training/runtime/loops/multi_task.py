@@ -13,7 +13,7 @@ from rl_training.experiment.config import Config
 from rl_training.runtime.actors.sources import Experience
 from rl_training.runtime.actors.task_sources import run_metrics, sources_of
 from rl_training.runtime.envs.make import EnvMaker
-from rl_training.runtime.loops.base import known_time_limit
+from rl_training.runtime.loops.base import Refresh, known_time_limit
 from rl_training.runtime.loops.memories import make_memory
 from rl_training.runtime.loops.off_policy import ReplayLoop, remembered
 from rl_training.types import Metrics, Step
@@ -39,11 +39,15 @@ class MultiTaskLoop(ReplayLoop):
         }
         super().__init__(algorithm, source, config, kept, random_steps=config.learning_starts)
 
-    def _gather(self) -> None:
-        """One step of every environment of every active task, until enough are gathered."""
+    def _gather(self, refresh: Refresh) -> None:
+        """One step of every environment of every active task, until enough are gathered.
+
+        Where tasks have left, that takes more rounds; each searches at the temperature of its own step.
+        """
         before = steps = self.steps
         gathered: dict[str, list[Step]] = {task: [] for task in self.algorithm.active_tasks() or self.sources}
         while steps - before < self.config.train_every:
+            refresh(steps)
             randomly = steps < self._random_steps
             for task, found in gathered.items():
                 found.append(remembered(self.sources[task], self.memories[task], randomly=randomly))

@@ -51,8 +51,8 @@ class ReplayLoop(ABC):
         self._starts = max(config.learning_starts, earliest)
 
     @abstractmethod
-    def _gather(self) -> None:
-        """Gather steps, at least `train_every`, and remember them."""
+    def _gather(self, refresh: Refresh) -> None:
+        """Gather steps, at least `train_every`, and remember them; `refresh` sets what is scheduled, before acting."""
 
     @abstractmethod
     def _learn(self, updates: int) -> Metrics:
@@ -68,8 +68,7 @@ class ReplayLoop(ABC):
 
     def step(self, refresh: Refresh) -> Metrics:
         algorithm, before = self.algorithm, self.steps
-        refresh(before)
-        self._gather()
+        self._gather(refresh)
         steps = self.steps
         refresh(steps)
         with np.errstate(over="ignore", invalid="ignore"):  # the driver refuses metrics that are not finite
@@ -124,8 +123,9 @@ class OffPolicyLoop(ReplayLoop):
             algorithm, source, config, memory.parts, random_steps=random_steps, earliest=earliest, parts=parts
         )
 
-    def _gather(self) -> None:
+    def _gather(self, refresh: Refresh) -> None:
         before = steps = self.steps
+        refresh(before)
         gathered = []
         while steps - before < self.config.train_every:
             gathered.append(remembered(self.source, self.memory, randomly=steps < self._random_steps))
