@@ -6,13 +6,13 @@ whether the file is up to date.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from written import write_or_check
 
 from rl_training.experiment.fields import Setting, settings_of, text_of
 from rl_training.experiment.registry import REGISTRY, load_spec
@@ -82,16 +82,7 @@ def _text(value: Any) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Write docs/defaults.md from the config fields.")
-    parser.add_argument("--check", action="store_true", help="only say whether it is up to date")
-    options = parser.parse_args(arguments)
-    text = write_document()
-    if options.check:
-        same = FILE.exists() and FILE.read_text() == text
-        print(f"{FILE.name} is {'up to date' if same else 'out of date: run benchmarks/defaults.py'}")
-        return 0 if same else 1
-    FILE.write_text(text)
-    return 0
+    return write_or_check(FILE, write_document(), "defaults.py", arguments)
 
 
 if __name__ == "__main__":

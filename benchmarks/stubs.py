@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+
+from written import write_or_check
 
 from rl_training.api import algorithms
 from rl_training.api.agent import Agent
@@ -52,16 +53,7 @@ def _class(kind: type[Agent]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Write the stubs of the agents from the config fields.")
-    parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
-    options = parser.parse_args(arguments)
-    text = write_stubs()
-    if options.check:
-        same = FILE.exists() and FILE.read_text() == text
-        print(f"{FILE.name} is {'up to date' if same else 'out of date: run benchmarks/stubs.py'}")
-        return 0 if same else 1
-    FILE.write_text(text)
-    return 0
+    return write_or_check(FILE, write_stubs(), "stubs.py", arguments)
 
 
 if __name__ == "__main__":

@@ -1,31 +1,40 @@
-"""The loop of the planning family: what it says before it takes memory; the preset that nobody has measured."""
+"""The loops of algorithms that plan: what they say before they take memory; the preset that nobody has measured."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from rl_training import UserError, train_efficientzero
+from rl_training.algorithms.parts.world_policy import Moments
 from rl_training.data import replay as replay_module
 from rl_training.data.ram import readable
 from rl_training.experiment.config import load_config
-from rl_training.runtime.loops import planning
+from rl_training.runtime.loops import memories
 from rl_training.runtime.train import build
 from rl_training.runtime.workflows import resume_training
 from run_helpers import Pulled, PullPlug, latest, metrics_rows, tiny
 
 REANALYSED: dict[str, Any] = {"reanalyze_ratio": 0.5, "num_simulations": 9, "unroll_steps": 3, "vectorization": "sync"}
+TASKS: dict[str, Any] = {
+    "algo": "scalezero",
+    "env_id": None,
+    "tasks": {"cartpole": "CartPole-v1", "acrobot": "Acrobot-v1"},
+    "width": 16,
+    "layers": 2,
+    "context_length": 3,
+}
 
 
 def said(caplog: pytest.LogCaptureFixture, **settings: Any) -> list[str]:
     """What is said when a run is built."""
     caplog.clear()
     with caplog.at_level(logging.INFO, "rl_training"):
-        build(load_config(tiny(algo="gumbel_muzero", **settings))).close()
+        build(load_config(tiny(**{"algo": "gumbel_muzero", **settings}))).close()
     return caplog.messages
 
 
@@ -44,13 +53,40 @@ def test_the_ram_of_replay_and_reanalysis_is_said(caplog: pytest.LogCaptureFixtu
     assert len(said(caplog, **REANALYSED | {"reanalyze_ratio": 0.0})) == 1
 
 
-def test_reanalysis_that_does_not_fit_beside_the_replay_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = load_config(tiny(algo="muzero", **REANALYSED))
-    run = build(config)
+@pytest.mark.parametrize("engine", ["auto", "autograd"])
+def test_the_ram_of_reanalysis_in_several_tasks_is_that_of_all_of_them(
+    engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = build(load_config(tiny(**TASKS, **REANALYSED, engine=engine)))
     algorithm: Any = run.algorithm
-    replay = sum(array.data.nbytes for array in run.loop.memory.replay.arrays.values())
+    states, taken = round(0.5 * algorithm.cfg.batch_size) * 4, 0
+    for task, teacher in algorithm.teachers.items():
+        obs = np.zeros((states, 3, *algorithm.tasks[task].obs_shape), np.float32)
+        moments = Moments(obs, np.zeros((states, 2), np.int64), np.zeros(states, np.int64))
+        teacher.search(moments, np.random.default_rng(0))
+        names = ("_cache", "_before") if engine == "auto" else ("_kept", "_seen")
+        kept = [getattr(teacher._model, name) for name in names]
+        taken += sum(array.nbytes for array in (*teacher.searcher._tree, *kept))
+    assert len(algorithm.teachers) == 2
+    assert algorithm.reanalysis_bytes() == pytest.approx(taken, rel=0.01)
     run.close()
-    for module in (planning, replay_module):
+    *_, last = said(caplog, **TASKS, **REANALYSED, engine=engine)
+    assert last == f"reanalysis takes up to {readable(algorithm.reanalysis_bytes())} of RAM"
+    without = said(caplog, **TASKS, **REANALYSED | {"reanalyze_ratio": 0.0, "engine": engine})
+    assert [words.partition(":")[0] for words in without] == ["task 'cartpole'", "task 'acrobot'"]
+
+
+@pytest.mark.parametrize("settings", [{"algo": "muzero"}, TASKS], ids=["muzero", "scalezero"])
+def test_reanalysis_that_does_not_fit_beside_the_replay_is_refused(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(tiny(**settings, **REANALYSED))
+    run = build(config)
+    algorithm, loop = cast(Any, run.algorithm), cast(Any, run.loop)
+    filled = loop.memories.values() if "tasks" in settings else [loop.memory]
+    replay = sum(array.data.nbytes for memory in filled for array in memory.replay.arrays.values())
+    run.close()
+    for module in (memories, replay_module):
         monkeypatch.setattr(module, "available_memory", lambda: replay + 100)
     with pytest.raises(UserError) as refused:
         build(config)

@@ -36,6 +36,10 @@ class MultiTaskAlgorithm(Algorithm):
         """Whether memories should be drawn from by priority, not uniformly."""
         return False
 
+    def reanalysis_bytes(self) -> int:
+        """The RAM that reanalysis takes, for which the config must be a `PlanningConfig`; 0 where there is none."""
+        return 0
+
     def active_tasks(self) -> Sequence[str]:
         """The tasks that experience is gathered in. If there are none, it is gathered in all."""
         return list(self.tasks)

@@ -257,8 +257,7 @@ class MuZero(ReplayAlgorithm):
 
     def reanalysis_bytes(self) -> int:
         """The RAM that the searches of one reanalysis take."""
-        roots = round(self.cfg.reanalyze_ratio * self.cfg.batch_size) * (self.cfg.unroll_steps + 1)
-        return self.teacher.searcher.bytes_needed(roots, self.policy.network.latent_size)
+        return self.teacher.searcher.bytes_needed(self.cfg.reanalyzed_states, self.policy.network.latent_size)
 
     def reanalyze(self, memory: Memory, windows: Windows) -> float:
         """Search a share of the windows again with the target network, and keep what it found; returns that share."""

@@ -135,6 +135,11 @@ class PlanningConfig(MinibatchConfig):
 
     sizes: ClassVar[tuple[str, ...]] = ("batch_size", "unroll_steps", "num_simulations")
 
+    @property
+    def reanalyzed_states(self) -> int:
+        """How many states of a minibatch are searched again at once, where all of them are real."""
+        return round(self.reanalyze_ratio * self.batch_size) * (self.unroll_steps + 1)
+
     def least_bytes(self, info: SpaceInfo, model: NetworkConfig, loop: LoopConfig, num_envs: int) -> int:
         windows = self.batch_size * (self.unroll_steps + 1) * info.obs_bytes
         return windows + 4 * model.row_numbers(info) * num_envs * (self.num_simulations + 1)

@@ -161,6 +161,9 @@ class ScaleZero(MultiTaskAlgorithm):
     def prioritized(self) -> bool:
         return self.cfg.prioritized
 
+    def reanalysis_bytes(self) -> int:
+        return sum(teacher.bytes_needed(self.cfg.reanalyzed_states) for teacher in self.teachers.values())
+
     def active_tasks(self) -> Sequence[str]:
         """Those that no stage has left behind."""
         return self.network.trained_tasks

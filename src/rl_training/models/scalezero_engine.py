@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.models.scalezero import ScaleZeroNetwork
+from rl_training.models.scalezero_search import token_bytes
 from rl_training.models.transformer import Layer
 from rl_training.ops.kernels.dense import FEWEST, LANES, pack
 from rl_training.ops.kernels.token_search import read_roots, token_search
@@ -75,6 +76,10 @@ class CompiledWorldModel(CompiledModel):
         given = (np.ascontiguousarray(latents, np.float32), np.ascontiguousarray(actions, np.int64))
         read_roots(self._world, *given, np.ascontiguousarray(absent, np.int64), logits, value)
         return Roots(np.empty((count, 0), np.float32), logits, value)
+
+    def bytes_needed(self, roots: int) -> int:
+        """The RAM that is kept for so many roots."""
+        return roots * (self._before.itemsize + token_bytes(self._network.shape.transformer, self._simulations))
 
     def search(self, tree: Tree, rule: Rule, roots: int) -> None:
         if self._world is None or roots > len(self._before):

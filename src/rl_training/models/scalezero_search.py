@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rl_training.models.encoders import Observations
 from rl_training.models.scalezero import ScaleZeroNetwork
-from rl_training.models.transformer import Past
+from rl_training.models.transformer import Past, TransformerShape
 from rl_training.ops.kernels.tree import LOWEST
 from rl_training.ops.search import Leaves, Roots
 from rl_training.ops.two_hot import expected
@@ -35,6 +35,11 @@ def latents_before(network: ScaleZeroNetwork, task: str, obs: Observations, coun
     with torch.inference_mode():
         latents: Array = network.encode(task, obs).view(count, -1, network.shape.transformer.width).cpu().numpy()
     return latents
+
+
+def token_bytes(shape: TransformerShape, simulations: int) -> int:
+    """The bytes of the keys and values of one root, the steps before it, and so many nodes below it."""
+    return 4 * (2 * shape.context - 1 + 2 * simulations) * 2 * shape.layers * shape.width
 
 
 class TorchWorldModel:
@@ -76,6 +81,12 @@ class TorchWorldModel:
         self._before, self._rows = before, torch.arange(count, device=self._device)
         logits = with_absent(predicted.policy.cpu().numpy(), self._actions)
         return Roots(np.zeros((count, 1), np.float32), logits, value.cpu().numpy())
+
+    def bytes_needed(self, roots: int) -> int:
+        """The RAM that is kept for so many roots; a GPU has memory of its own."""
+        shape = self._network.shape.transformer
+        each = token_bytes(shape, self._simulations) + 8 * (self._simulations + 1) * shape.reach
+        return roots * each if self._device.type == "cpu" else 0
 
     def step(self, embedding: Array, action: Array, simulation: int) -> Leaves:
         network, heads, reach = self._network, self._network.heads_of(self._task), self._network.shape.transformer.reach

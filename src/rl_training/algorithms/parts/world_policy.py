@@ -50,6 +50,10 @@ class WorldPlanner(TreePlanner):
             roots = model.roots(latents, moments.action, moments.absent)
             return self.plan(model, roots._replace(mask=observer.mask(moments.obs[:, -1])), rng, temperature)
 
+    def bytes_needed(self, roots: int) -> int:
+        """The RAM that searches from so many moments take: their trees, and what the model keeps of tokens."""
+        return self.searcher.bytes_needed(roots, 1) + self._model.bytes_needed(roots)
+
 
 class WorldPolicy(SearchingPolicy):
     """Searches in the task that the policy is a view for. The carry holds the last steps of every episode."""

@@ -14,7 +14,7 @@ from rl_training.runtime.actors.sources import Experience
 from rl_training.runtime.actors.task_sources import run_metrics, sources_of
 from rl_training.runtime.envs.make import EnvMaker
 from rl_training.runtime.loops.base import Refresh, known_time_limit
-from rl_training.runtime.loops.memories import make_memory
+from rl_training.runtime.loops.memories import announce_reanalysis, make_memory
 from rl_training.runtime.loops.off_policy import ReplayLoop, remembered
 from rl_training.types import Metrics, Step
 
@@ -87,4 +87,5 @@ def make(algorithm: MultiTaskAlgorithm, source: Experience, config: Config, make
         policy, loop = algorithm.policy.for_task(task), config.for_task(task).loop
         assert isinstance(loop, OffPolicyLoopConfig)
         memories[task] = make_memory(policy, algorithm.cfg, its, loop, prioritized=algorithm.prioritized)
+    announce_reanalysis(algorithm.cfg, algorithm.reanalysis_bytes(), memories.values())
     return MultiTaskLoop(algorithm, source, memories, config.loop)
