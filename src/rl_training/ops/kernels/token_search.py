@@ -25,9 +25,9 @@ from rl_training.ops.kernels.tokens import (
     latent_tokens,
     read_tokens,
 )
-from rl_training.ops.kernels.tree import ACTION, DISCOUNT, LEGAL, LOGIT, LOWEST, PARENT, RAW, REWARD, Tree
+from rl_training.ops.kernels.tree import ACTION, LOWEST, PARENT, Tree
 from rl_training.ops.kernels.tree_rules import Rule
-from rl_training.ops.kernels.tree_search import descend, finish
+from rl_training.ops.kernels.tree_search import descend, finish, roots_to_search, set_logit
 from rl_training.ops.kernels.vectors import exp32
 from rl_training.types import Array
 
@@ -115,7 +115,7 @@ def _trace(world: World, tree: Tree, k: int, node: int, latent: int) -> None:
 @lean
 def _simulate(tree: Tree, rule: Rule, world: World, node: int, count: int) -> None:
     """One simulation of every tree of a block."""
-    values, rewards, bins = tree.values, world.rewards, world.points.size
+    rewards, bins = world.rewards, world.points.size
     for k in range(count):
         descend(tree, world.searched[k], rule, node)
         _put_token(world, k, world.actions[tree.nodes[world.searched[k], node, ACTION]])
@@ -124,9 +124,6 @@ def _simulate(tree: Tree, rule: Rule, world: World, node: int, count: int) -> No
     stride = ask_heads(world, FOLLOW, count)
     for k in range(count):
         _exponentiate(world, k, k * stride + world.norms.shape[2], np.int64(0), rewards)
-        reward = mean_number(world.rows[LOGITS], k * bins, world.points, np.int64(0), rewards)
-        values[world.searched[k], node, REWARD] = reward
-        values[world.searched[k], node, DISCOUNT] = np.float32(world.discount)
     latent_tokens(world, count, stride)
     for k in range(count):
         _trace(world, tree, k, node, np.int64(1))
@@ -135,22 +132,17 @@ def _simulate(tree: Tree, rule: Rule, world: World, node: int, count: int) -> No
     for k in range(count):
         b, policy = world.searched[k], k * stride + bins - rewards
         _exponentiate(world, k, k * stride, rewards, bins)
-        values[b, node, RAW] = mean_number(world.rows[LOGITS], k * bins, world.points, rewards, bins)
         for a in range(rule.interior):
-            logit = world.rows[PRODUCT, policy + a] if a < world.own else np.float32(LOWEST)
-            tree.edges[b, node, LOGIT, a] = logit if logit > LOWEST else LOWEST
-        finish(tree, b, rule, node)
+            set_logit(tree, b, node, a, world.rows[PRODUCT, policy + a] if a < world.own else np.float32(LOWEST))
+        reward = mean_number(world.rows[LOGITS], k * bins, world.points, np.int64(0), rewards)
+        value = mean_number(world.rows[LOGITS], k * bins, world.points, rewards, bins)
+        finish(tree, b, rule, node, reward, np.float32(world.discount), value)
 
 
 @lean
 def token_search(tree: Tree, rule: Rule, world: World, roots: int) -> None:
     """All simulations of the first `roots` trees, which are planted, and whose roots were read."""
     for first in range(0, roots, BLOCK):
-        count = np.int64(0)
-        for b in range(first, min(first + BLOCK, roots)):
-            # A root without an allowed action is not searched.
-            if tree.spans[b, LEGAL] > 0.0:
-                world.searched[count] = b
-                count += 1
+        count = roots_to_search(tree, first, min(first + BLOCK, roots), world.searched)
         for node in range(1, tree.nodes.shape[1] if count > 0 else 0):
             _simulate(tree, rule, world, np.int64(node), count)
