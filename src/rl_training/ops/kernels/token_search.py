@@ -1,10 +1,9 @@
 """The whole search of a small transformer world model as one compiled call, and what comes before it: reading roots.
 
 The trees of a block of roots grow side by side. A node owns two slots of the cache, for the tokens of its action and of
-its latent.
-What came before is not copied: attention walks from a node to its parents, and from the root to the steps before it.
-With C steps of context, slots 0 to 2 C - 2 are the tokens before the root and its own; those of node n begin at
-2 C - 3 + 2 n. So the root's action is the last one before it.
+its latent. What came before is not copied: attention walks from a node to its parents, and from the root to the steps
+before it. With C steps of context, slots 0 to 2 C - 2 are the tokens before the root and its own; those of node n begin
+at 2 C - 3 + 2 n. So the root's action is the last one before it.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def read_roots(world: World, latents: Array, actions: Array, absent: Array, logi
     """
     reach, tokens, bins = world.slots.shape[1], 2 * latents.shape[1] - 1, world.points.size
     for first in range(0, latents.shape[0], BLOCK):
-        last, stride = min(first + BLOCK, latents.shape[0]), np.int64(0)
+        last = min(first + BLOCK, latents.shape[0])
         for token in range(tokens):
             count = np.int64(0)
             for b in range(first, last):
