@@ -96,7 +96,7 @@ def test_token_after_token_with_kept_keys_equals_the_whole_sequence(context: int
 
 def test_tasks_have_encoders_and_heads_of_their_own_and_actions_of_one_table() -> None:
     network = world({**TASKS, "seen": IMAGE}, width=16)
-    assert network.union == 4
+    assert network.n_actions == 4
     assert network.action_mask().tolist() == [[True, True, False, False], [True] * 4, [True, True, True, False]]
     images = torch.zeros(2, 36, 36, 3, dtype=torch.uint8)
     assert network.encode("seen", images).shape == network.encode("small", torch.zeros(2, 3)).shape == (2, 16)
