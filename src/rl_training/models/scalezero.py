@@ -187,8 +187,8 @@ class ScaleZeroNetwork(nn.Module):
 
     @property
     def last_stage(self) -> int:
-        """How many can begin."""
-        return self.shape.transformer.adapter.stages
+        """How many stages can begin after the first: each adds an adapter to every weight that can grow."""
+        return self.shape.transformer.adapter.adapters
 
     def stage_of(self, task: str) -> int:
         """The last stage that trained a task."""
