@@ -129,9 +129,9 @@ def test_the_compiled_search_equals_that_of_torch(rule: Puct | GumbelRule) -> No
 def test_actions_that_a_task_does_not_have_are_chosen_nowhere(form: Any, rule: Puct | GumbelRule) -> None:
     network = world()
     given = before_roots(network, "small", COUNT)
-    model = form(network, "small", DISCOUNT, SIMULATIONS, actions=network.union)
+    model = form(network, "small", DISCOUNT, SIMULATIONS, actions=network.n_actions)
     roots = model.roots(*given)._replace(mask=np.repeat(network.action_mask().numpy()[:1], COUNT, axis=0))
-    searcher = Searcher(rule, SIMULATIONS, network.union)
+    searcher = Searcher(rule, SIMULATIONS, network.n_actions)
     result = searcher(model, roots, gumbel=gumbel(rule, 4))
     assert not result.visits[:, 2:].any()
     assert not result.policy[:, 2:].any()

@@ -20,11 +20,14 @@ SCALE_RANGE = 0.2  # how far a scale may be from 1
 
 @dataclass(frozen=True)
 class AdapterShape:
-    """The rank r of adapters, alpha (they are multiplied by alpha / r), and how many stages can follow the first."""
+    """The rank r of adapters, and alpha: they are multiplied by alpha / r.
+
+    `adapters` is how many a weight can get: one for each stage after the first.
+    """
 
     rank: int
     alpha: float
-    stages: int = 0
+    adapters: int = 0
 
 
 class AdaptedWeight(nn.Module):
@@ -37,7 +40,7 @@ class AdaptedWeight(nn.Module):
         rank, bound = adapter.rank, 1.0 / math.sqrt(inputs)  # as torch's linear layers begin
         self.base = nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
         self.down, self.up, self.raw_scale = nn.ParameterList(), nn.ParameterList(), nn.ParameterList()
-        for stage in range(1, adapter.stages + 1):
+        for stage in range(1, adapter.adapters + 1):
             self.down.append(nn.Parameter(torch.empty(*many, inputs, rank).uniform_(-bound, bound)))
             self.up.append(nn.Parameter(torch.zeros(*many, rank, outputs)))
             self.raw_scale.append(nn.Parameter(torch.zeros(stage, *many, 1, 1)))

@@ -116,6 +116,7 @@ class ScaleZeroNetwork(nn.Module):
     A task that is not trained any more is read as it was at the end of its last stage: nothing that is learned later
     changes it. The stage, and that of every task, are part of the state. Parameters that a stage froze have no
     gradient; `trained_parameters` are all others. `encoder` makes the encoders of tasks, where they are custom ones.
+    `n_actions` is the largest number of actions of any task; the table of actions has so many rows.
     """
 
     stage_number: Tensor
@@ -133,11 +134,11 @@ class ScaleZeroNetwork(nn.Module):
                 raise UserError(f"task {name}: the actions are {info.action_kind}; the model takes one discrete choice")
         self.tasks, self.shape = dict(tasks), shape
         width = shape.transformer.width
-        self.union = max(info.action_size for info in tasks.values())
+        self.n_actions = max(info.action_size for info in tasks.values())
         make = encoder or (lambda info: TaskEncoder(info, shape.encoder, width))
         self.encoders = nn.ModuleList([make(info) for info in tasks.values()])
         self.heads = nn.ModuleList([TaskHeads(info.action_size, shape) for info in tasks.values()])
-        self.actions = nn.Parameter(torch.randn(self.union, width) * width**-0.5)
+        self.actions = nn.Parameter(torch.randn(self.n_actions, width) * width**-0.5)
         self.transformer = Transformer(shape.transformer)
         self.register_buffer("stage_number", torch.zeros((), dtype=torch.int64))
         self.register_buffer("task_stage", torch.zeros(len(tasks), dtype=torch.int64))
@@ -149,9 +150,9 @@ class ScaleZeroNetwork(nn.Module):
         return heads
 
     def action_mask(self) -> Tensor:
-        """Which actions of the union each task has, bool `[tasks, union]`."""
+        """Which actions of the table each task has, bool `[tasks, n_actions]`."""
         counts = torch.tensor([info.action_size for info in self.tasks.values()])
-        return torch.arange(self.union) < counts[:, None]
+        return torch.arange(self.n_actions) < counts[:, None]
 
     def normalized(self, latent: Tensor) -> Tensor:
         """Latents as tokens: softmax within groups (SimNorm, arXiv:2204.00616), or of mean 0 and variance 1."""
@@ -186,8 +187,8 @@ class ScaleZeroNetwork(nn.Module):
 
     @property
     def last_stage(self) -> int:
-        """How many can begin."""
-        return self.shape.transformer.adapter.stages
+        """How many stages can begin after the first: each adds an adapter to every weight that can grow."""
+        return self.shape.transformer.adapter.adapters
 
     def stage_of(self, task: str) -> int:
         """The last stage that trained a task."""

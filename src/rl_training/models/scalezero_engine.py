@@ -14,7 +14,7 @@ from rl_training.models.scalezero_search import token_bytes
 from rl_training.models.transformer import Layer
 from rl_training.ops.kernels.dense import FEWEST, LANES, pack
 from rl_training.ops.kernels.token_search import read_roots, token_search
-from rl_training.ops.kernels.tokens import BLOCK, BUFFERS, World
+from rl_training.ops.kernels.tokens import BLOCK, BUFFERS, TokenModel
 from rl_training.ops.kernels.tree import Tree
 from rl_training.ops.kernels.tree_rules import Rule
 from rl_training.ops.search import CompiledModel, Roots
@@ -53,7 +53,7 @@ class CompiledWorldModel(CompiledModel):
         reach = shape.transformer.reach
         self._slots, self._numbers = np.zeros((BLOCK, reach), np.int64), np.zeros((4, BLOCK), np.int64)
         self._shares = np.zeros(max(BLOCK, reach), np.float32)
-        self._world: World | None = None
+        self._model: TokenModel | None = None
 
     def roots(self, latents: Array, actions: Array, absent: Array) -> Roots:
         """Where searches begin: after latents `[B, C, D]`, the last of which are the roots, and actions `[B, C - 1]`.
@@ -63,18 +63,18 @@ class CompiledWorldModel(CompiledModel):
         shape, count = self._network.shape.transformer, len(latents)
         if latents.shape != (count, shape.context, shape.width) or actions.shape != (count, shape.context - 1):
             raise ValueError(f"got latents {latents.shape} and actions {actions.shape} for {shape.context} steps")
-        if actions.size and not 0 <= int(actions.min()) <= int(actions.max()) < self._network.union:
-            raise ValueError(f"actions must be from 0 to {self._network.union - 1}")
+        if actions.size and not 0 <= int(actions.min()) <= int(actions.max()) < self._network.n_actions:
+            raise ValueError(f"actions must be from 0 to {self._network.n_actions - 1}")
         if absent.shape != (count,) or int(absent.min()) < 0 or int(absent.max()) >= shape.context:
             raise ValueError(f"absent steps must be from 0 to {shape.context - 1}, one number for each root")
         if len(self._cache) < count:
             slots = 2 * shape.context - 1 + 2 * self._simulations
             self._cache = np.zeros((count, slots, 2 * shape.layers * shape.width), np.float32)
             self._before = np.zeros(count, np.int64)
-        self._world = self._packed()
+        self._model = self._packed()
         logits, value = np.empty((count, self._actions), np.float32), np.empty(count, np.float32)
         given = (np.ascontiguousarray(latents, np.float32), np.ascontiguousarray(actions, np.int64))
-        read_roots(self._world, *given, np.ascontiguousarray(absent, np.int64), logits, value)
+        read_roots(self._model, *given, np.ascontiguousarray(absent, np.int64), logits, value)
         return Roots(np.empty((count, 0), np.float32), logits, value)
 
     def bytes_needed(self, roots: int) -> int:
@@ -82,13 +82,13 @@ class CompiledWorldModel(CompiledModel):
         return roots * (self._before.itemsize + token_bytes(self._network.shape.transformer, self._simulations))
 
     def search(self, tree: Tree, rule: Rule, roots: int) -> None:
-        if self._world is None or roots > len(self._before):
+        if self._model is None or roots > len(self._before):
             raise ValueError("the roots of a search must be read before it")
         if tree.nodes.shape[1] > self._simulations + 1 or tree.row.size != self._actions:
             raise ValueError(f"the model is made for {self._simulations} simulations and {self._actions} actions")
-        token_search(tree, rule, self._world, roots)
+        token_search(tree, rule, self._model, roots)
 
-    def _packed(self) -> World:
+    def _packed(self) -> TokenModel:
         """The model with its present weights."""
         network, shape = self._network, self._network.shape
         transformer = network.transformer
@@ -104,7 +104,7 @@ class CompiledWorldModel(CompiledModel):
             pairs = [norm for layer in layers for norm in (layer.first_norm, layer.second_norm)]
             norms = torch.stack([torch.stack([norm.weight, norm.bias]) for norm in (*pairs, transformer.norm)])
             distance = torch.stack([layer.attention.distance for layer in layers])
-        return World(
+        return TokenModel(
             weights=self._space.weights,
             plan=self._space.plan,
             norms=norms.numpy(),

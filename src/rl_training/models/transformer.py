@@ -1,8 +1,9 @@
 """A small causal transformer on sequences of two tokens a step: an observation, then an action.
 
-A token sees the tokens of its own step and of the `context - 1` steps before it. How far one is from another, counted
-in tokens, adds a learned number to the score of each head; nothing else depends on the place. So the same weights serve
-windows of any length, and keys and values that were computed once stay right while the window slides on.
+A token sees the tokens of its own step and of the `context - 1` steps before it. Each head adds a learned relative
+position bias to its scores: a number for every distance between two tokens. Nothing else depends on the place. So the
+same weights serve windows of any length, and keys and values that were computed once stay right while the window slides
+on.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from rl_training.models.adapters import AdaptedWeight, AdapterShape
 from rl_training.models.experts import Experts, Routing
-from rl_training.models.transformer_blocks import Norm, attention_block, experts_block, normalized
+from rl_training.models.transformer_blocks import Norm, attention_block, experts_block, layer_norm
 from rl_training.ops.attention import window_attention
 from rl_training.ops.fast_path import compiled
 from rl_training.types import UserError
@@ -65,7 +66,10 @@ class Read(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Heads that look back over the tokens of a window."""
+    """Heads that look back over the tokens of a window.
+
+    `distance` `[heads, reach]` is the learned relative position bias, by distance in tokens.
+    """
 
     def __init__(self, shape: TransformerShape) -> None:
         super().__init__()
@@ -146,7 +150,7 @@ class Transformer(nn.Module):
             x, sent = layer.feed(x, stage)
             products.append(product)
             routing += [] if sent is None else [sent]
-        features = normalized(x, Norm(self.norm.weight, self.norm.bias)) if compiled(x) else self.norm(x)
+        features = layer_norm(x, Norm(self.norm.weight, self.norm.bias)) if compiled(x) else self.norm(x)
         return Read(features, products, routing)
 
     def step(self, token: Tensor, past: Past, hidden: Tensor, stage: int = 0) -> tuple[Tensor, Past]:

@@ -63,9 +63,9 @@ def attention_block(
 def experts_block(
     x: Tensor, norm: Norm, into: Tensor, out: Tensor, mixture: Mixture | None
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """x + a gated expert for all + the likeliest one of the mixture, weighed by its probability; tokens `[N, D]`.
+    """x + the shared gated expert + the likeliest one of the mixture, weighed by its probability; tokens `[N, D]`.
 
-    All read norm(x); `into` `[D, 2 H]` and `out` `[H, D]` are of the expert for all. Also returns probabilities
+    All read norm(x); `into` `[D, 2 H]` and `out` `[H, D]` are of the shared expert. Also returns probabilities
     `[N, E]` and choices `[N]`, if there is a mixture.
     """
     return _ExpertsBlock.apply(x, *norm, into, out, *(mixture or ()))  # type: ignore[no-any-return, no-untyped-call]
@@ -83,9 +83,9 @@ def unwoven(tokens: Tensor) -> tuple[Tensor, Tensor]:
     return _Unwoven.apply(tokens)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def normalized(x: Tensor, norm: Norm) -> Tensor:
+def layer_norm(x: Tensor, norm: Norm) -> Tensor:
     """The layer norm of `[..., D]`."""
-    return _Normalized.apply(x, *norm)  # type: ignore[no-any-return, no-untyped-call]
+    return _LayerNorm.apply(x, *norm)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def array_of(x: Tensor) -> Array:
@@ -103,7 +103,7 @@ def multiplied(a: Array, b: Array, out: Array | None = None) -> Array:
     return out
 
 
-class _Flat(NamedTuple):
+class _Standardized(NamedTuple):
     """What the gradient of a layer norm needs: rows of mean 0 and variance 1, and what they were multiplied by."""
 
     rows: Array  # [N, D]
@@ -111,17 +111,17 @@ class _Flat(NamedTuple):
     scale: Array  # [D]
 
 
-def _normalized(x: Array, scale: Tensor, shift: Tensor, out: Array) -> _Flat:
+def _layer_norm(x: Array, scale: Tensor, shift: Tensor, out: Array) -> _Standardized:
     """Write the layer norm of rows `[N, D]` to `out`."""
-    flat = _Flat(np.empty_like(x), np.empty(len(x), np.float32), array_of(scale))
-    normalize(x, flat.scale, array_of(shift), _EPS, flat.rows, flat.inverse, out)
-    return flat
+    standard = _Standardized(np.empty_like(x), np.empty(len(x), np.float32), array_of(scale))
+    normalize(x, standard.scale, array_of(shift), _EPS, standard.rows, standard.inverse, out)
+    return standard
 
 
-def _normalized_backward(flat: _Flat, d: Array, passed: Array) -> tuple[Tensor, Tensor, Tensor]:
+def _layer_norm_backward(standard: _Standardized, d: Array, passed: Array) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, scale and shift of x + f(norm(x)); `d` is that of norm(x), `passed` that of the sum."""
-    d_x, d_scale, d_shift = np.empty_like(flat.rows), np.zeros_like(flat.scale), np.zeros_like(flat.scale)
-    normalize_backward(flat.rows, flat.inverse, flat.scale, d, passed, d_scale, d_shift, d_x)
+    d_x, d_scale, d_shift = np.empty_like(standard.rows), np.zeros_like(standard.scale), np.zeros_like(standard.scale)
+    normalize_backward(standard.rows, standard.inverse, standard.scale, d, passed, d_scale, d_shift, d_x)
     return torch.from_numpy(d_x), torch.from_numpy(d_scale), torch.from_numpy(d_shift)
 
 
@@ -159,25 +159,25 @@ class _Unwoven(torch.autograd.Function):
         return torch.from_numpy(d)
 
 
-class _Normalized(torch.autograd.Function):
+class _LayerNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         rows = array_of(x).reshape(-1, x.shape[-1])
         result = np.empty_like(rows)
-        ctx.flat = _normalized(rows, scale, shift, result)
+        ctx.standard = _layer_norm(rows, scale, shift, result)
         return torch.from_numpy(result).view(x.shape)
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        nothing, d = np.zeros_like(ctx.flat.rows), array_of(slopes[0]).reshape(ctx.flat.rows.shape)
-        d_x, d_scale, d_shift = _normalized_backward(ctx.flat, d.copy(), nothing)
+        nothing, d = np.zeros_like(ctx.standard.rows), array_of(slopes[0]).reshape(ctx.standard.rows.shape)
+        d_x, d_scale, d_shift = _layer_norm_backward(ctx.standard, d.copy(), nothing)
         return d_x.view(slopes[0].shape), d_scale, d_shift
 
 
 class _Attended(NamedTuple):
     """What the gradient of attention needs, besides its weights."""
 
-    flat: _Flat
+    standard: _Standardized
     read: Array  # [N, D]
     product: Array  # [B, T, 3 D]
     shares: Array  # [B, S, H, reach]
@@ -202,7 +202,7 @@ class _AttentionBlock(torch.autograd.Function):
         asking = tokens[:, ::every]
         rows = tokens.reshape(-1, x.shape[-1])
         read, found = np.empty_like(rows), np.empty(asking.shape, np.float32)
-        flat = _normalized(rows, scale, shift, read)
+        standard = _layer_norm(rows, scale, shift, read)
         product = multiplied(read, array_of(into)).reshape(*x.shape[:2], -1)
         absent = np.zeros(len(x), np.int64) if gone is None else np.ascontiguousarray(gone.numpy(), np.int64)
         shares = np.empty((*asking.shape[:2], *near.shape), np.float32)
@@ -210,12 +210,12 @@ class _AttentionBlock(torch.autograd.Function):
         result = multiplied(found.reshape(-1, x.shape[-1]), array_of(out)).reshape(asking.shape)
         result += asking
         ctx.save_for_backward(into, out)
-        ctx.kept, ctx.every = _Attended(flat, read, product, shares, found), every
+        ctx.kept, ctx.every = _Attended(standard, read, product, shares, found), every
         return torch.from_numpy(result), torch.from_numpy(product)
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
-        (into, out), (flat, read, product, shares, found) = map(array_of, ctx.saved_tensors), ctx.kept
+        (into, out), (standard, read, product, shares, found) = map(array_of, ctx.saved_tensors), ctx.kept
         _, _, _, learns_into, _, learns_out, _, _ = ctx.needs_input_grad
         width = found.shape[-1]
         d = np.zeros_like(found) if slopes[0] is None else array_of(slopes[0])
@@ -228,7 +228,7 @@ class _AttentionBlock(torch.autograd.Function):
         if ctx.every > 1:
             passed = np.zeros((*product.shape[:2], width), np.float32)
             passed[:, :: ctx.every] = d
-        d_x, d_scale, d_shift = _normalized_backward(flat, multiplied(d_read, into.T), passed.reshape(-1, width))
+        d_x, d_scale, d_shift = _layer_norm_backward(standard, multiplied(d_read, into.T), passed.reshape(-1, width))
         d_into = torch.from_numpy(multiplied(read.T, d_read)) if learns_into else None
         d_out = torch.from_numpy(multiplied(found.reshape(-1, width).T, d_rows)) if learns_out else None
         d_x = d_x.view(*product.shape[:2], width)
@@ -245,9 +245,9 @@ class _Sent(NamedTuple):
 
 
 class _Fed(NamedTuple):
-    """What the gradient of experts needs, besides their weights: rows of the expert for all, then of the others."""
+    """What the gradient of experts needs, besides their weights: rows of the shared expert, then of the others."""
 
-    flat: _Flat
+    standard: _Standardized
     bounds: list[int]  # where the rows of each expert begin, and where the last ones end
     rows: Array  # [M, D]
     hidden: Array  # [M, 2 H]
@@ -275,7 +275,7 @@ def _products(x: Array, weights: Sequence[Array], bounds: Sequence[int], columns
 
 
 def _weight_slopes(x: Array, d: Array, bounds: Sequence[int]) -> list[Tensor]:
-    """The gradients of the weights of the expert for all, and of the others together; `d` is that of the products."""
+    """The gradients of the weights of the shared expert, and of the others together; `d` is that of the products."""
     found = np.empty((len(bounds) - 1, x.shape[1], d.shape[1]), np.float32)
     for number, slope in enumerate(found):
         start, end = bounds[number], bounds[number + 1]
@@ -284,7 +284,7 @@ def _weight_slopes(x: Array, d: Array, bounds: Sequence[int]) -> list[Tensor]:
 
 
 class _ExpertsBlock(torch.autograd.Function):
-    """The rows of the expert for all come first, then those of the others, sorted: so one loop serves all of them."""
+    """The rows of the shared expert come first, then those of the others, sorted: so one loop serves all of them."""
 
     @staticmethod
     def forward(
@@ -294,7 +294,7 @@ class _ExpertsBlock(torch.autograd.Function):
         tokens, weights_in, weights_out, sent = array_of(x), [array_of(into)], [array_of(out)], None
         count, width = tokens.shape
         rows, bounds = np.empty((2 * count if mixture else count, width), np.float32), [0, count]
-        flat = _normalized(tokens, scale, shift, rows[:count])
+        standard = _layer_norm(tokens, scale, shift, rows[:count])
         if mixture:
             router, expert_in, expert_out = map(array_of, mixture)
             sent, ends = _sent(rows[:count], router)
@@ -306,7 +306,7 @@ class _ExpertsBlock(torch.autograd.Function):
         gate(hidden, units)
         done = _products(units, weights_out, bounds, width)
         ctx.save_for_backward(into, out, *mixture)
-        ctx.kept = _Fed(flat, bounds, rows, hidden, units, done, sent)
+        ctx.kept = _Fed(standard, bounds, rows, hidden, units, done, sent)
         if sent is None:
             return torch.from_numpy(tokens + done), None, None
         result, choice = np.empty_like(tokens), torch.from_numpy(sent.choice)
@@ -317,9 +317,9 @@ class _ExpertsBlock(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
         into, out, *mixture = map(array_of, ctx.saved_tensors)
-        flat, bounds, rows, hidden, units, done, sent = ctx.kept
+        standard, bounds, rows, hidden, units, done, sent = ctx.kept
         weights_in, weights_out = [into.T], [out.T]
-        d = np.zeros_like(flat.rows) if slopes[0] is None else array_of(slopes[0])
+        d = np.zeros_like(standard.rows) if slopes[0] is None else array_of(slopes[0])
         d_done, d_logits, d_router = d, None, None
         if sent is not None:
             weights_in += [weight.T for weight in mixture[1]]
@@ -333,7 +333,7 @@ class _ExpertsBlock(torch.autograd.Function):
             collect(d_rows[len(d) :], sent.place, d_read)
             d_read += multiplied(d_logits, sent.router.T)
             d_router = torch.from_numpy(multiplied(rows[: len(d)].T, d_logits))
-        found = _normalized_backward(flat, d_read, d)
+        found = _layer_norm_backward(standard, d_read, d)
         (d_into, d_experts_in), (d_out, d_experts_out) = (
             _weight_slopes(*pair, bounds) for pair in ((rows, d_hidden), (units, d_done))
         )
@@ -341,7 +341,7 @@ class _ExpertsBlock(torch.autograd.Function):
 
 
 def _fetched_backward(d: Array, d_probability: Tensor | None, done: Array, sent: _Sent) -> tuple[Array, Array]:
-    """The gradients of what all experts have done, the expert for all first, and of the logits of the router."""
+    """The gradients of what all experts have done, the shared expert first, and of the logits of the router."""
     count = len(d)
     d_done, d_chosen, d_logits = np.empty_like(done), np.empty(count, np.float32), np.empty_like(sent.probability)
     d_done[:count] = d

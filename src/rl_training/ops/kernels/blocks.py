@@ -14,15 +14,15 @@ _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
 @lean
-def normalize(x: Array, scale: Array, shift: Array, eps: float, flat: Array, inverse: Array, out: Array) -> None:
-    """Layer norm of the rows of `x` `[N, D]`: scale * flat + shift, to `out`.
+def normalize(x: Array, scale: Array, shift: Array, eps: float, standard: Array, inverse: Array, out: Array) -> None:
+    """Layer norm of the rows of `x` `[N, D]`: scale * standard + shift, to `out`.
 
-    `flat` are the rows with mean 0 and variance 1, and `inverse` `[N]` is what they were multiplied by for that: the
-    gradient needs both.
+    `standard` are the rows with mean 0 and variance 1, and `inverse` `[N]` is what they were multiplied by for that:
+    the gradient needs both.
     """
     width, small = np.float32(x.shape[1]), np.float32(eps)
     for n in range(x.shape[0]):
-        row, even, result = x[n], flat[n], out[n]
+        row, even, result = x[n], standard[n], out[n]
         mean = total(row) / width
         for i in range(row.size):
             even[i] = row[i] - mean
@@ -36,15 +36,15 @@ def normalize(x: Array, scale: Array, shift: Array, eps: float, flat: Array, inv
 
 @lean
 def normalize_backward(
-    flat: Array, inverse: Array, scale: Array, d: Array, passed: Array, d_scale: Array, d_shift: Array, d_x: Array
+    standard: Array, inverse: Array, scale: Array, d: Array, passed: Array, d_scale: Array, d_shift: Array, d_x: Array
 ) -> None:
     """The gradient of `normalize`: `d` is that of its results, and is changed; `d_x` becomes that of `x`, + `passed`.
 
     The gradients of scale and shift are added to `d_scale` and `d_shift`.
     """
-    width = np.float32(flat.shape[1])
-    for n in range(flat.shape[0]):
-        even, slope, found, more = flat[n], d[n], d_x[n], passed[n]
+    width = np.float32(standard.shape[1])
+    for n in range(standard.shape[0]):
+        even, slope, found, more = standard[n], d[n], d_x[n], passed[n]
         for i in range(even.size):
             d_shift[i] += slope[i]
         for i in range(even.size):

@@ -17,9 +17,9 @@ from rl_training.ops.kernels import inlined, lean
 from rl_training.ops.kernels.acting import RELU, TANH, rational_tanh
 from rl_training.ops.kernels.dense import LANES, dense
 from rl_training.ops.kernels.exponentials import FEW, exponentiate
-from rl_training.ops.kernels.tree import ACTION, DISCOUNT, LEGAL, LOGIT, LOWEST, PARENT, RAW, REWARD, Tree
+from rl_training.ops.kernels.tree import ACTION, PARENT, Tree
 from rl_training.ops.kernels.tree_rules import Rule
-from rl_training.ops.kernels.tree_search import descend, finish
+from rl_training.ops.kernels.tree_search import descend, finish, roots_to_search, set_logit
 from rl_training.types import Array
 
 EPS = 0.001  # of the transform of values
@@ -217,7 +217,7 @@ def _grow(tree: Tree, rule: Rule, model: Model, node: int, count: int, at: int) 
     """Make node `node` of every tree of a block of what the model answered."""
     rows, latent, rewards, bins, embedding = model.rows, model.latent, model.rewards, model.points.size, tree.embedding
     width, each = model.plan[model.plan.shape[0] - 1, 1] * LANES, max(bins, FEW)
-    edges, values, logits, latents, policies = tree.edges, tree.values, rows[LOGITS], rows[LATENTS], rows[at]
+    logits, latents, policies = rows[LOGITS], rows[LATENTS], rows[at]
     sampled = tree.actions.shape[3] > 0
     if sampled:
         _sample(tree, model, node, count, policies, width, bins - rewards)
@@ -226,24 +226,17 @@ def _grow(tree: Tree, rule: Rule, model: Model, node: int, count: int, at: int) 
         for i in range(np.uint64(latent)):
             embedding[b, node, i] = latents[np.uint64(k * latent) + i]
         for a in range(rule.interior):
-            logit = model.prior[b, node, a] if sampled else policies[policy + a]
-            edges[b, node, LOGIT, a] = logit if logit > LOWEST else LOWEST
-        values[b, node, REWARD] = mean_number(logits, k * each, model.points, np.int64(0), rewards)
-        values[b, node, DISCOUNT] = np.float32(model.discount)
-        values[b, node, RAW] = mean_number(logits, k * each, model.points, rewards, bins)
-        finish(tree, b, rule, node)
+            set_logit(tree, b, node, a, model.prior[b, node, a] if sampled else policies[policy + a])
+        reward = mean_number(logits, k * each, model.points, np.int64(0), rewards)
+        value = mean_number(logits, k * each, model.points, rewards, bins)
+        finish(tree, b, rule, node, reward, np.float32(model.discount), value)
 
 
 @lean
 def fused_search(tree: Tree, rule: Rule, model: Model, roots: int) -> None:
     """All simulations of the first `roots` trees, which are planted."""
     for first in range(0, roots, BLOCK):
-        count = np.int64(0)
-        for b in range(first, min(first + BLOCK, roots)):
-            # A root without an allowed action is not searched.
-            if tree.spans[b, LEGAL] > 0.0:
-                model.searched[count] = b
-                count += 1
+        count = roots_to_search(tree, first, min(first + BLOCK, roots), model.searched)
         for node in range(1, tree.nodes.shape[1] if count > 0 else 0):
             _walk(tree, rule, model, node, count)
             at = _ask(tree, model, node, count)

@@ -1,10 +1,9 @@
 """The whole search of a small transformer world model as one compiled call, and what comes before it: reading roots.
 
 The trees of a block of roots grow side by side. A node owns two slots of the cache, for the tokens of its action and of
-its latent.
-What came before is not copied: attention walks from a node to its parents, and from the root to the steps before it.
-With C steps of context, slots 0 to 2 C - 2 are the tokens before the root and its own; those of node n begin at
-2 C - 3 + 2 n. So the root's action is the last one before it.
+its latent. What came before is not copied: attention walks from a node to its parents, and from the root to the steps
+before it. With C steps of context, slots 0 to 2 C - 2 are the tokens before the root and its own; those of node n begin
+at 2 C - 3 + 2 n. So the root's action is the last one before it.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from rl_training.ops.kernels.tokens import (
     PREDICT,
     PRODUCT,
     TOKENS,
-    World,
+    TokenModel,
     ask_heads,
     latent_tokens,
     read_tokens,
 )
-from rl_training.ops.kernels.tree import ACTION, DISCOUNT, LEGAL, LOGIT, LOWEST, PARENT, RAW, REWARD, Tree
+from rl_training.ops.kernels.tree import ACTION, LOWEST, PARENT, Tree
 from rl_training.ops.kernels.tree_rules import Rule
-from rl_training.ops.kernels.tree_search import descend, finish
+from rl_training.ops.kernels.tree_search import descend, finish, roots_to_search, set_logit
 from rl_training.ops.kernels.vectors import exp32
 from rl_training.types import Array
 
 
 @lean
-def _exponentiate(world: World, k: int, start: int, first: int, last: int) -> None:
+def _exponentiate(model: TokenModel, k: int, start: int, first: int, last: int) -> None:
     """Unnormalised probabilities of the points from `first` to `last`, to row k of LOGITS, of logits at `start`."""
-    bins = world.points.size
-    x, out = world.rows[PRODUCT, start : start + last - first], world.rows[LOGITS, k * bins + first : k * bins + last]
+    bins = model.points.size
+    x, out = model.rows[PRODUCT, start : start + last - first], model.rows[LOGITS, k * bins + first : k * bins + last]
     high = x[0]
     for i in range(x.size):
         high = max(high, x[i])
@@ -45,51 +44,51 @@ def _exponentiate(world: World, k: int, start: int, first: int, last: int) -> No
 
 
 @lean
-def _put_token(world: World, k: int, token: Array) -> None:
-    x = world.rows[TOKENS, k * token.size : (k + 1) * token.size]
+def _put_token(model: TokenModel, k: int, token: Array) -> None:
+    x = model.rows[TOKENS, k * token.size : (k + 1) * token.size]
     for i in range(x.size):
         x[i] = token[i]
 
 
 @lean
-def read_roots(world: World, latents: Array, actions: Array, absent: Array, logits: Array, value: Array) -> None:
+def read_roots(model: TokenModel, latents: Array, actions: Array, absent: Array, logits: Array, value: Array) -> None:
     """Fill the cache with the steps before roots, and write the logits `[B, A]` and values `[B]` of these.
 
     Of the latents `[B, C, D]` and the actions `[B, C - 1]` between them, the first `absent` `[B]` steps are not there.
     """
-    reach, tokens, bins = world.slots.shape[1], 2 * latents.shape[1] - 1, world.points.size
+    reach, tokens, bins = model.slots.shape[1], 2 * latents.shape[1] - 1, model.points.size
     for first in range(0, latents.shape[0], BLOCK):
-        last, stride = min(first + BLOCK, latents.shape[0]), np.int64(0)
+        last = min(first + BLOCK, latents.shape[0])
         for token in range(tokens):
             count = np.int64(0)
             for b in range(first, last):
                 if token < 2 * absent[b]:
                     continue
-                world.searched[count] = b
-                world.seen[count] = min(reach - 1 + token % 2, token - 2 * absent[b] + 1)
-                for j in range(world.seen[count]):
-                    world.slots[count, j] = token - j
+                model.searched[count] = b
+                model.seen[count] = min(reach - 1 + token % 2, token - 2 * absent[b] + 1)
+                for j in range(model.seen[count]):
+                    model.slots[count, j] = token - j
                 step = token // 2
-                _put_token(world, count, world.actions[actions[b, step]] if token % 2 == 1 else latents[b, step])
+                _put_token(model, count, model.actions[actions[b, step]] if token % 2 == 1 else latents[b, step])
                 count += 1
             if count > 0:
-                read_tokens(world, count)
+                read_tokens(model, count)
         # The last token is there in all rows.
-        stride = ask_heads(world, PREDICT, last - first)
+        stride = ask_heads(model, PREDICT, last - first)
         for k in range(last - first):
             b = first + k
-            world.before[b] = tokens - 1 - 2 * absent[b]
-            _exponentiate(world, k, k * stride, world.rewards, bins)
-            value[b] = mean_number(world.rows[LOGITS], k * bins, world.points, world.rewards, bins)
+            model.before[b] = tokens - 1 - 2 * absent[b]
+            _exponentiate(model, k, k * stride, model.rewards, bins)
+            value[b] = mean_number(model.rows[LOGITS], k * bins, model.points, model.rewards, bins)
             for a in range(logits.shape[1]):
-                logits[b, a] = world.rows[PRODUCT, k * stride + bins - world.rewards + a] if a < world.own else LOWEST
+                logits[b, a] = model.rows[PRODUCT, k * stride + bins - model.rewards + a] if a < model.own else LOWEST
 
 
 @lean
-def _trace(world: World, tree: Tree, k: int, node: int, latent: int) -> None:
+def _trace(model: TokenModel, tree: Tree, k: int, node: int, latent: int) -> None:
     """Which slots the token of a new node sees: its latent's (1) or its action's (0)."""
-    reach, b = world.slots.shape[1], world.searched[k]
-    start, limit, line = np.int64(reach - 3), np.int64(reach - latent), world.slots[k]
+    reach, b = model.slots.shape[1], model.searched[k]
+    start, limit, line = np.int64(reach - 3), np.int64(reach - latent), model.slots[k]
     line[0] = start + 2 * node + latent
     many = np.int64(1)
     if latent == 1 and many < limit:
@@ -105,52 +104,44 @@ def _trace(world: World, tree: Tree, k: int, node: int, latent: int) -> None:
             line[many] = start + 2 * here
             many += 1
         here = np.int64(tree.nodes[b, here, PARENT])
-    for i in range(world.before[b]):
+    for i in range(model.before[b]):
         if many < limit:
             line[many] = start - i
             many += 1
-    world.seen[k] = many
+    model.seen[k] = many
 
 
 @lean
-def _simulate(tree: Tree, rule: Rule, world: World, node: int, count: int) -> None:
+def _simulate(tree: Tree, rule: Rule, model: TokenModel, node: int, count: int) -> None:
     """One simulation of every tree of a block."""
-    values, rewards, bins = tree.values, world.rewards, world.points.size
+    rewards, bins = model.rewards, model.points.size
     for k in range(count):
-        descend(tree, world.searched[k], rule, node)
-        _put_token(world, k, world.actions[tree.nodes[world.searched[k], node, ACTION]])
-        _trace(world, tree, k, node, np.int64(0))
-    read_tokens(world, count)
-    stride = ask_heads(world, FOLLOW, count)
+        descend(tree, model.searched[k], rule, node)
+        _put_token(model, k, model.actions[tree.nodes[model.searched[k], node, ACTION]])
+        _trace(model, tree, k, node, np.int64(0))
+    read_tokens(model, count)
+    stride = ask_heads(model, FOLLOW, count)
     for k in range(count):
-        _exponentiate(world, k, k * stride + world.norms.shape[2], np.int64(0), rewards)
-        reward = mean_number(world.rows[LOGITS], k * bins, world.points, np.int64(0), rewards)
-        values[world.searched[k], node, REWARD] = reward
-        values[world.searched[k], node, DISCOUNT] = np.float32(world.discount)
-    latent_tokens(world, count, stride)
+        _exponentiate(model, k, k * stride + model.norms.shape[2], np.int64(0), rewards)
+    latent_tokens(model, count, stride)
     for k in range(count):
-        _trace(world, tree, k, node, np.int64(1))
-    read_tokens(world, count)
-    stride = ask_heads(world, PREDICT, count)
+        _trace(model, tree, k, node, np.int64(1))
+    read_tokens(model, count)
+    stride = ask_heads(model, PREDICT, count)
     for k in range(count):
-        b, policy = world.searched[k], k * stride + bins - rewards
-        _exponentiate(world, k, k * stride, rewards, bins)
-        values[b, node, RAW] = mean_number(world.rows[LOGITS], k * bins, world.points, rewards, bins)
+        b, policy = model.searched[k], k * stride + bins - rewards
+        _exponentiate(model, k, k * stride, rewards, bins)
         for a in range(rule.interior):
-            logit = world.rows[PRODUCT, policy + a] if a < world.own else np.float32(LOWEST)
-            tree.edges[b, node, LOGIT, a] = logit if logit > LOWEST else LOWEST
-        finish(tree, b, rule, node)
+            set_logit(tree, b, node, a, model.rows[PRODUCT, policy + a] if a < model.own else np.float32(LOWEST))
+        reward = mean_number(model.rows[LOGITS], k * bins, model.points, np.int64(0), rewards)
+        value = mean_number(model.rows[LOGITS], k * bins, model.points, rewards, bins)
+        finish(tree, b, rule, node, reward, np.float32(model.discount), value)
 
 
 @lean
-def token_search(tree: Tree, rule: Rule, world: World, roots: int) -> None:
+def token_search(tree: Tree, rule: Rule, model: TokenModel, roots: int) -> None:
     """All simulations of the first `roots` trees, which are planted, and whose roots were read."""
     for first in range(0, roots, BLOCK):
-        count = np.int64(0)
-        for b in range(first, min(first + BLOCK, roots)):
-            # A root without an allowed action is not searched.
-            if tree.spans[b, LEGAL] > 0.0:
-                world.searched[count] = b
-                count += 1
+        count = roots_to_search(tree, first, min(first + BLOCK, roots), model.searched)
         for node in range(1, tree.nodes.shape[1] if count > 0 else 0):
-            _simulate(tree, rule, world, np.int64(node), count)
+            _simulate(tree, rule, model, np.int64(node), count)

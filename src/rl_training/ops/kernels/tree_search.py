@@ -113,12 +113,33 @@ def backup(tree: Tree, b: int, rule: Rule, node: int) -> None:
 
 
 @inlined
-def finish(tree: Tree, b: int, rule: Rule, node: int) -> None:
-    """Complete a simulation whose new node has its logits, its value and its edge's reward and discount."""
+def set_logit(tree: Tree, b: int, node: int, action: int, logit: float) -> None:
+    """Set a logit of a new node. One that is -inf or nan becomes the lowest number."""
+    tree.edges[b, node, LOGIT, action] = logit if logit > LOWEST else LOWEST
+
+
+@inlined
+def finish(tree: Tree, b: int, rule: Rule, node: int, reward: float, discount: float, value: float) -> None:
+    """Complete a simulation whose new node has its logits: reward and discount are of the edge that leads there."""
+    values = tree.values
+    values[b, node, REWARD] = reward
+    values[b, node, DISCOUNT] = discount
+    values[b, node, RAW] = value
     open_node(tree, b, node, rule.interior)
     backup(tree, b, rule, node)
     if rule.numbers[BY_TREE] > 0.0:
         measure(tree, b, node)
+
+
+@inlined
+def roots_to_search(tree: Tree, first: int, end: int, searched: Array) -> int:
+    """Write which roots from `first` to before `end` have an allowed action, and return how many."""
+    count: int = np.int64(0)
+    for b in range(first, end):
+        if tree.spans[b, LEGAL] > 0.0:
+            searched[count] = b
+            count += 1
+    return count
 
 
 @lean
@@ -143,14 +164,10 @@ def grow(tree: Tree, rule: Rule, node: int, answers: Answers) -> None:
         for i in range(answers.embedding.shape[1]):
             tree.embedding[b, node, i] = answers.embedding[b, i]
         for a in range(rule.interior):
-            logit = answers.logits[b, a]
-            tree.edges[b, node, LOGIT, a] = logit if logit > LOWEST else LOWEST
+            set_logit(tree, b, node, a, answers.logits[b, a])
             for i in range(answers.actions.shape[2]):
                 tree.actions[b, node, a, i] = answers.actions[b, a, i]
-        tree.values[b, node, REWARD] = answers.reward[b]
-        tree.values[b, node, DISCOUNT] = answers.discount[b]
-        tree.values[b, node, RAW] = answers.value[b]
-        finish(tree, b, rule, node)
+        finish(tree, b, rule, node, answers.reward[b], answers.discount[b], answers.value[b])
 
 
 @lean
