@@ -9,7 +9,7 @@ from rl_training.algorithms.base import EncodedModelConfig, dense_weights, model
 from rl_training.algorithms.gumbel_muzero import GumbelSearchConfig
 from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes, NetworkNames, widths_help
 from rl_training.algorithms.muzero import PuctSearchConfig
-from rl_training.algorithms.planning import SupportsConfig
+from rl_training.algorithms.planning import LatentModelConfig
 from rl_training.algorithms.settings import setting
 from rl_training.models.adapters import AdapterShape
 from rl_training.models.scalezero import LatentNorm, WorldShape
@@ -20,7 +20,7 @@ from rl_training.types import SpaceInfo, UserError
 _NETWORKS: NetworkNames = {"representation": ()}
 
 
-class ScaleZeroModelConfig(SupportsConfig, EncodedModelConfig):
+class ScaleZeroModelConfig(LatentModelConfig, EncodedModelConfig):
     """A transformer that all tasks share, and an encoder and heads for each. A custom `model` is an encoder."""
 
     model: str = model_setting(probe="rl_training.testing:LinearEncoder")
@@ -59,9 +59,6 @@ class ScaleZeroModelConfig(SupportsConfig, EncodedModelConfig):
         "reward_bins",
     )
     networks: ClassVar[NetworkNames] = _NETWORKS
-    absent: ClassVar[Mapping[str, str]] = {
-        "share_encoder": "policy and value are read off one latent state, so they share all that makes it"
-    }
 
     def shape(self, stages: int = 1) -> WorldShape:
         """The model's sizes, with room for so many stages."""
