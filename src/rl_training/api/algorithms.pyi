@@ -4649,7 +4649,8 @@ class EfficientZero(Agent):
     unvisited: Literal["mean", "lowest"] = "mean"
         The value of a child without visits: the mean of its visited siblings, or the lowest.
     search: Literal["puct", "gumbel"] = "puct"
-        The rule of the search and the policy that it teaches: MuZero's, or Gumbel MuZero's, with its temperature.
+        `puct`: the search, its noise and the policy targets of MuZero; `gumbel`: those of Gumbel MuZero.
+        `temperature` means what it means there.
     consistency_coef*: float = 2.0
         Weight of the consistency loss. It is at least 0.
     horizon_age: int | None = None
@@ -4972,7 +4973,8 @@ class ScaleZero(Agent):
     unvisited: Literal["mean", "lowest"] = "mean"
         The value of a child without visits: the mean of its visited siblings, or the lowest.
     search: Literal["puct", "gumbel"] = "gumbel"
-        The rule of the search and the policy that it teaches: MuZero's, or Gumbel MuZero's, with its temperature.
+        `puct`: the search, its noise and the policy targets of MuZero; `gumbel`: those of Gumbel MuZero.
+        `temperature` means what it means there.
     latent_coef*: float = 10.0
         Weight of the loss of the next latent. It is at least 0.
     balance_coef*: float = 0.01
@@ -5032,7 +5034,7 @@ class ScaleZero(Agent):
     heads: int = 2
         Attention heads of a layer. It is at least 1.
     context_length: int = 4
-        Steps that a token sees, its own included. It is at least 1.
+        Steps that a token sees, the present one included; each is two tokens. It is at least 1.
     expert_size: int = 64
         Hidden width of every expert. It is at least 1.
     experts: int = 4
