@@ -24,9 +24,9 @@ _INTRODUCTION = """# Defaults
 <!-- Written by benchmarks/defaults.py from the config fields and from benchmarks/peer_defaults.yaml. -->
 
 Every default of every algorithm, beside those of Stable-Baselines3 and sb3-contrib 2.9.2, imitation 1.0.1, d3rlpy
-2.8.1, mctx 0.0.71, RLlib 2.60.0 and the papers, and the reason where they differ. All names are ours; `rl-training
-describe ALGO` says what each means. `-`: there is no such setting. A is the number of actions. CORL is the
-collection of offline algorithms of Tarasov et al. (2022)."""
+2.8.1, mctx 0.0.71, RLlib 2.60.0, LightZero of August 2026 and the papers, and the reason where they differ. All names
+are ours; `rl-training describe ALGO` says what each means. `-`: there is no such setting. A is the number of actions.
+CORL is the collection of offline algorithms of Tarasov et al. (2022)."""
 
 Values = Mapping[str, Any]
 

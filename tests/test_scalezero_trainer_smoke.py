@@ -27,6 +27,10 @@ class TestScaleZero(PlanningSmoke):
     scheduled = PlanningSmoke.scheduled | {"c_scale": [0.2, 0.3, 0.4, 0.5], "latent_coef": [7.5, 5.0, 2.5, 0.0]}
     foreign_env = ("Pendulum-v1", "continuous")
 
+    def test_the_noise_of_a_search_is_reported_where_it_acts(self, tmp_path: Path) -> None:
+        assert "dirichlet_fraction" not in self.run(tmp_path / "gumbel")
+        assert self.run(tmp_path / "puct", search="puct")["dirichlet_fraction"] == 0.25
+
     def test_one_trainer_trains_several_tasks(self, tmp_path: Path) -> None:
         result = self.run(tmp_path / "run", env_id=None, tasks=TASKS, **self.schedules)
         found = [row["temperature"] for row in metrics_rows(tmp_path / "run")]

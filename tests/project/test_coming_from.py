@@ -20,6 +20,7 @@ import rl_training
 from rl_training import PPO, UserError, evaluate_policy
 from rl_training.cli import cli
 from rl_training.experiment.fields import Setting, settings_of
+from rl_training.experiment.other_words import in_our_words, our_name
 from rl_training.experiment.registry import REGISTRY, load_spec
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "coming_from.md").read_text()
@@ -226,8 +227,12 @@ def rows_after(heading: str) -> list[list[str]]:
 
 @pytest.mark.parametrize(
     "header",
-    ["| argument | of | here |", "| argument of `ppo.py`, `dqn.py`, `sac_continuous_action.py` | of | here |"],
-    ids=["d3rlpy", "CleanRL"],
+    [
+        "| argument | of | here |",
+        "| argument of `ppo.py`, `dqn.py`, `sac_continuous_action.py` | of | here |",
+        "| key of a config | of | here |",
+    ],
+    ids=["d3rlpy", "CleanRL", "LightZero"],
 )
 def test_settings_for_users_of_other_libraries_exist(header: str) -> None:
     for _, of, here in rows(header):
@@ -238,11 +243,26 @@ def test_settings_for_users_of_other_libraries_exist(header: str) -> None:
                 assert is_setting(word, algo), (algo, word)
 
 
+def test_names_of_lightzero_are_answered_as_the_table_says() -> None:
+    for cell, of, here in rows("| key of a config | of | here |"):
+        theirs, ours = words(cell), words(here.partition(";")[0])
+        for algo in of.split(", "):
+            for name, right in zip(theirs, ours, strict=False):
+                answered = our_name(name, settings(algo))
+                assert answered == right or name == right or right in (in_our_words(name, settings(algo)) or ""), name
+
+
 def test_keywords_in_the_tables_are_settings() -> None:
     """`key=value` on our side, in all tables of two columns."""
     known = {name for algo in REGISTRY for name in settings(algo)}
     own = {"progress_bar", "callback", "deterministic", "env", "reset_num_timesteps"}
-    for heading in ("### Methods and files", "### Helpers, wrappers and callbacks", "### RL Zoo", "## d3rlpy"):
+    for heading in (
+        "### Methods and files",
+        "### Helpers, wrappers and callbacks",
+        "### RL Zoo",
+        "## d3rlpy",
+        "## LightZero",
+    ):
         for there, here in rows_after(heading):
             assert there
             assert here

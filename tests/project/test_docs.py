@@ -436,7 +436,7 @@ def test_settings_are_used_by_the_algorithms_that_the_tables_name() -> None:
         ("README.md", "| setting | alias | schedule | warm-up | used by |", list(REGISTRY), "all"),
         ("docs/algorithms.md", "| setting | what it says | used by |", OFF_POLICY, "all six"),
         ("docs/offline.md", "| setting | what it says | offline algorithms |", OFFLINE, "all five"),
-        ("docs/planning.md", "| setting | what it says | planning algorithms |", PLANNING, "all three"),
+        ("docs/planning.md", "| setting | what it says | of these three |", PLANNING, "all three"),
     ):
         for names, *_, said in table(document, header):
             for name in re.findall(r"\w+", names):

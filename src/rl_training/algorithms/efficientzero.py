@@ -6,16 +6,13 @@ be that of Gumbel MuZero, and (in the whole family) the values of old windows th
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from torch import nn
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext
-from rl_training.algorithms.gumbel_muzero import GumbelSearchConfig
+from rl_training.algorithms.gumbel_muzero import EitherSearchConfig, play_of
 from rl_training.algorithms.muzero import MuZero, MuZeroConfig, all_rewards
 from rl_training.algorithms.parts.planning_policy import PlanningPolicy
-from rl_training.algorithms.parts.searching import GumbelPlay, PuctPlay
 from rl_training.algorithms.parts.unrolled import Extras, TrainedConsistency
 from rl_training.algorithms.planning import PlanningConfig, PlanningLoopConfig, PlanningModelConfig
 from rl_training.algorithms.settings import setting
@@ -35,14 +32,9 @@ class EfficientZeroModelConfig(PlanningModelConfig):
     projection_size: int = setting(64, "Size of the projections that consistency compares.", ge=1, probe=8)
 
 
-class EfficientZeroConfig(MuZeroConfig, GumbelSearchConfig):
+class EfficientZeroConfig(MuZeroConfig, EitherSearchConfig):
     """MuZero's loss, and the consistency of latents with what was really seen"""
 
-    search: Literal["puct", "gumbel"] = setting(
-        "puct",
-        "The rule of the search and the policy that it teaches: MuZero's, or Gumbel MuZero's, with its temperature.",
-        probe="gumbel",
-    )
     consistency_coef: float = setting(2.0, "Weight of the consistency loss.", ge=0.0, probe=0.0)
     horizon_age: int | None = setting(
         None,
@@ -69,7 +61,7 @@ def efficientzero_policy(context: PolicyContext) -> PlanningPolicy:
     cfg, model = context.config, context.model
     assert isinstance(cfg, EfficientZeroConfig)
     assert isinstance(model, EfficientZeroModelConfig)
-    play = GumbelPlay(cfg.temperature_mode) if cfg.search == "gumbel" else PuctPlay()
+    play = play_of(cfg)
     if not model.value_prefix:
         return PlanningPolicy(context, play)
     size, horizon = model.prefix_size, model.prefix_horizon

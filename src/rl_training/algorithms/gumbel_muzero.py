@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext
-from rl_training.algorithms.muzero import MuZero
+from rl_training.algorithms.muzero import MuZero, PuctSearchConfig
 from rl_training.algorithms.parts.planning_policy import PlanningPolicy
-from rl_training.algorithms.parts.searching import GumbelPlay
+from rl_training.algorithms.parts.searching import GumbelPlay, Play, PuctPlay
 from rl_training.algorithms.planning import (
     PlanningConfig,
     PlanningLoopConfig,
@@ -16,6 +16,8 @@ from rl_training.algorithms.planning import (
 )
 from rl_training.algorithms.settings import setting
 from rl_training.types import Capabilities
+
+Search = Literal["puct", "gumbel"]
 
 # Where the search can be chosen, these settings act if it is this one.
 _GUMBEL = {"search": "gumbel"}
@@ -45,6 +47,27 @@ class GumbelSearchConfig(PlanningConfig):
     rescale_values: bool = setting(
         True, "Scale the values of a node's actions to [0, 1] before they are weighed.", live_when=_GUMBEL
     )
+
+
+def search_setting(default: Search) -> Any:
+    """The setting for the search, where it can be chosen."""
+    return setting(
+        default,
+        "`puct`: the search, its noise and the policy targets of MuZero; `gumbel`: those of Gumbel MuZero. "
+        "`temperature` means what it means there.",
+        probe="puct" if default == "gumbel" else "gumbel",
+    )
+
+
+class EitherSearchConfig(PuctSearchConfig, GumbelSearchConfig):
+    """The settings of both searches, and which of the two is used."""
+
+    search: Search = search_setting("puct")
+
+
+def play_of(cfg: EitherSearchConfig) -> Play:
+    """The search that is chosen."""
+    return GumbelPlay(cfg.temperature_mode) if cfg.search == "gumbel" else PuctPlay()
 
 
 class GumbelMuZeroConfig(GumbelSearchConfig, SampledActionsConfig):

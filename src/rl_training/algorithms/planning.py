@@ -24,8 +24,8 @@ class PlanningLoopConfig(OffPolicyLoopConfig):
     )
 
 
-class SupportsConfig(ConfigPart):
-    """The ranges of a model's values and rewards, and how finely they are divided."""
+class LatentModelConfig(ConfigPart):
+    """What models with one latent state share: the ranges of values and rewards, and how finely they are divided."""
 
     value_bins: int = setting(51, "Points of the distribution that a value is.", ge=2, probe=11)
     value_limit: float = setting(
@@ -35,6 +35,10 @@ class SupportsConfig(ConfigPart):
     reward_limit: float = setting(
         20.0, "Largest reward, either way, that the reward head can represent.", gt=0.0, static=True, probe=1.0
     )
+
+    absent: ClassVar[Mapping[str, str]] = {
+        "share_encoder": "policy and value are read off one latent state, so they share all that makes it"
+    }
 
     @property
     def value_support(self) -> Support:
@@ -49,7 +53,7 @@ class SupportsConfig(ConfigPart):
 _NETWORKS: NetworkNames = {"representation": (), "dynamics": (), "prediction": ()}
 
 
-class PlanningModelConfig(SupportsConfig, ModelConfig):
+class PlanningModelConfig(LatentModelConfig, ModelConfig):
     """Representation, dynamics and prediction: MLPs on a latent vector, or residual convolutions for images."""
 
     model: str = model_setting(probe="rl_training.testing:LinearMuZero")
@@ -70,9 +74,6 @@ class PlanningModelConfig(SupportsConfig, ModelConfig):
         "reward_bins",
     )
     networks: ClassVar[NetworkNames] = _NETWORKS
-    absent: ClassVar[Mapping[str, str]] = {
-        "share_encoder": "policy and value are read off one latent state, so they share all that makes it"
-    }
 
     def least_weights(self, info: SpaceInfo) -> int:
         if self.model != "auto":

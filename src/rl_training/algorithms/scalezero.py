@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext
+from rl_training.algorithms.gumbel_muzero import play_of
 from rl_training.algorithms.multi_task import MultiTaskAlgorithm, named
 from rl_training.algorithms.parts.reanalysis import reanalyze, with_search_values
-from rl_training.algorithms.parts.searching import GumbelPlay, PuctPlay
 from rl_training.algorithms.parts.stages import check_stages, gathered, reaches, spread, stage_ends
 from rl_training.algorithms.parts.task_windows import (
     Ahead,
@@ -115,8 +115,7 @@ def scalezero_policy(context: PolicyContext) -> WorldPolicy:
     cfg, model = context.config, context.model
     assert isinstance(cfg, ScaleZeroConfig)
     assert isinstance(model, ScaleZeroModelConfig)
-    play = GumbelPlay(cfg.temperature_mode) if cfg.search == "gumbel" else PuctPlay()
-    return WorldPolicy(context, play, model.shape(cfg.stages))
+    return WorldPolicy(context, play_of(cfg), model.shape(cfg.stages))
 
 
 class Drawn(NamedTuple):

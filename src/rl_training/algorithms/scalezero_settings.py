@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from rl_training.algorithms.base import EncodedModelConfig, dense_weights, model_setting
-from rl_training.algorithms.gumbel_muzero import GumbelSearchConfig
+from rl_training.algorithms.gumbel_muzero import EitherSearchConfig, Search, search_setting
 from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes, NetworkNames, widths_help
-from rl_training.algorithms.muzero import PuctSearchConfig
-from rl_training.algorithms.planning import SupportsConfig
+from rl_training.algorithms.planning import LatentModelConfig
 from rl_training.algorithms.settings import setting
 from rl_training.models.adapters import AdapterShape
 from rl_training.models.scalezero import LatentNorm, WorldShape
@@ -20,7 +19,7 @@ from rl_training.types import SpaceInfo, UserError
 _NETWORKS: NetworkNames = {"representation": ()}
 
 
-class ScaleZeroModelConfig(SupportsConfig, EncodedModelConfig):
+class ScaleZeroModelConfig(LatentModelConfig, EncodedModelConfig):
     """A transformer that all tasks share, and an encoder and heads for each. A custom `model` is an encoder."""
 
     model: str = model_setting(probe="rl_training.testing:LinearEncoder")
@@ -29,7 +28,9 @@ class ScaleZeroModelConfig(SupportsConfig, EncodedModelConfig):
     width: int = setting(64, "Size of tokens and latents; a multiple of `heads` and of `latent_group`.", ge=1, probe=16)
     layers: int = setting(2, "Layers of the transformer.", ge=1, probe=3)
     heads: int = setting(2, "Attention heads of a layer.", ge=1, probe=1)
-    context_length: int = setting(4, "Steps that a token sees, its own included.", ge=1, probe=1)
+    context_length: int = setting(
+        4, "Steps that a token sees, the present one included; each is two tokens.", ge=1, probe=1
+    )
     expert_size: int = setting(64, "Hidden width of every expert.", ge=1, probe=4)
     experts: int = setting(
         4, "Experts that the router of a layer chooses from, besides the shared one; 0: a dense layer.", ge=0, probe=0
@@ -59,9 +60,6 @@ class ScaleZeroModelConfig(SupportsConfig, EncodedModelConfig):
         "reward_bins",
     )
     networks: ClassVar[NetworkNames] = _NETWORKS
-    absent: ClassVar[Mapping[str, str]] = {
-        "share_encoder": "policy and value are read off one latent state, so they share all that makes it"
-    }
 
     def shape(self, stages: int = 1) -> WorldShape:
         """The model's sizes, with room for so many stages."""
@@ -88,14 +86,10 @@ class ScaleZeroModelConfig(SupportsConfig, EncodedModelConfig):
         return 2 * self.layers * self.width if self.model == "auto" else 0
 
 
-class ScaleZeroConfig(PuctSearchConfig, GumbelSearchConfig):
+class ScaleZeroConfig(EitherSearchConfig):
     """cross-entropies of policy, value, reward and next latent along whole windows, the mean over tasks"""
 
-    search: Literal["puct", "gumbel"] = setting(
-        "gumbel",
-        "The rule of the search and the policy that it teaches: MuZero's, or Gumbel MuZero's, with its temperature.",
-        probe="puct",
-    )
+    search: Search = search_setting("gumbel")
     num_simulations: int = setting(16, "Simulations of every search.", ge=1, probe=3)
     temperature: float = setting(
         1.0,

@@ -35,8 +35,8 @@ def setting(
 
     `static`: a number that is used only when the run is built, so it takes no schedule. `default_schedule`: a schedule
     that applies if the config gives neither the field, nor its schedule, nor its warm-up. `report`: always among the
-    metrics. `live_when`: other settings under which this one has an effect. `probe`: a value that differs enough from
-    the default for a test to see that effect. `limits`: ge, gt, le, lt.
+    metrics, where it has an effect. `live_when`: other settings under which this one has an effect. `probe`: a value
+    that differs enough from the default for a test to see that effect. `limits`: ge, gt, le, lt.
     """
     extra: dict[str, Any] = {
         "aliases": list(aliases),
@@ -52,3 +52,14 @@ def setting_extra(part: type[ConfigPart], name: str) -> dict[str, Any]:
     """The extra attributes of a field that `setting` stored."""
     extra = part.model_fields[name].json_schema_extra
     return dict(extra) if isinstance(extra, dict) else {}
+
+
+def reported(config: ConfigPart) -> list[str]:
+    """The fields that are always among the metrics, but for those that another choice of this config leaves unused."""
+    extras = {name: setting_extra(type(config), name) for name in type(config).model_fields}
+    return [name for name, extra in extras.items() if extra.get("report") and _used(config, extra["live_when"])]
+
+
+def _used(config: ConfigPart, live_when: Mapping[str, Any]) -> bool:
+    """Whether the texts that are chosen among others are as a field needs them; conditions of other kinds may vary."""
+    return all(getattr(config, name, needed) == needed for name, needed in live_when.items() if isinstance(needed, str))

@@ -120,7 +120,8 @@ class PPO(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -328,7 +329,8 @@ class A2C(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -529,7 +531,8 @@ class TRPO(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -747,7 +750,8 @@ class PPG(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -977,7 +981,8 @@ class RecurrentPPO(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -1227,7 +1232,8 @@ class GAIL(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -1477,7 +1483,8 @@ class IMPALA(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -1720,7 +1727,8 @@ class APPO(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -1945,7 +1953,8 @@ class DQN(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -2133,7 +2142,8 @@ class DDPG(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -2316,7 +2326,8 @@ class TD3(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -2503,7 +2514,8 @@ class SAC(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -2691,7 +2703,8 @@ class REDQ(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -2881,7 +2894,8 @@ class TQC(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -3040,7 +3054,8 @@ class BC(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -3223,7 +3238,8 @@ class AWAC(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -3444,7 +3460,8 @@ class IQL(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -3678,7 +3695,8 @@ class CQL(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -3907,7 +3925,8 @@ class TD3BC(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -4159,7 +4178,8 @@ class MuZero(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -4441,7 +4461,8 @@ class GumbelMuZero(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -4649,7 +4670,8 @@ class EfficientZero(Agent):
     unvisited: Literal["mean", "lowest"] = "mean"
         The value of a child without visits: the mean of its visited siblings, or the lowest.
     search: Literal["puct", "gumbel"] = "puct"
-        The rule of the search and the policy that it teaches: MuZero's, or Gumbel MuZero's, with its temperature.
+        `puct`: the search, its noise and the policy targets of MuZero; `gumbel`: those of Gumbel MuZero.
+        `temperature` means what it means there.
     consistency_coef*: float = 2.0
         Weight of the consistency loss. It is at least 0.
     horizon_age: int | None = None
@@ -4748,7 +4770,8 @@ class EfficientZero(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -4972,7 +4995,8 @@ class ScaleZero(Agent):
     unvisited: Literal["mean", "lowest"] = "mean"
         The value of a child without visits: the mean of its visited siblings, or the lowest.
     search: Literal["puct", "gumbel"] = "gumbel"
-        The rule of the search and the policy that it teaches: MuZero's, or Gumbel MuZero's, with its temperature.
+        `puct`: the search, its noise and the policy targets of MuZero; `gumbel`: those of Gumbel MuZero.
+        `temperature` means what it means there.
     latent_coef*: float = 10.0
         Weight of the loss of the next latent. It is at least 0.
     balance_coef*: float = 0.01
@@ -5032,7 +5056,7 @@ class ScaleZero(Agent):
     heads: int = 2
         Attention heads of a layer. It is at least 1.
     context_length: int = 4
-        Steps that a token sees, its own included. It is at least 1.
+        Steps that a token sees, the present one included; each is two tokens. It is at least 1.
     expert_size: int = 64
         Hidden width of every expert. It is at least 1.
     experts: int = 4
@@ -5092,7 +5116,8 @@ class ScaleZero(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False
@@ -5389,7 +5414,8 @@ class Dreamer(Agent):
     device: str = "auto"
         `cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.
     engine: Literal["auto", "autograd"] = "auto"
-        `auto` uses the fast path for small MLPs on a CPU.
+        `auto` uses the compiled path on a CPU where there is one (MLPs, small world models); `autograd`: torch
+        alone.
     threads: int = 1
         Threads of torch and BLAS. More than one pays for wide networks on a quiet machine. It is at least 1.
     stretch_schedules: bool = False

@@ -1,4 +1,4 @@
-"""What other libraries call our settings: Stable-Baselines3 and its zoo, CleanRL, d3rlpy, RLlib, Tianshou, Spinning Up.
+"""What other libraries call our settings: Stable-Baselines3 and its zoo, CleanRL, d3rlpy, RLlib, LightZero and others.
 
 A name of theirs is not taken for ours, since its meaning may differ; the message says ours, or what to do instead.
 """
@@ -20,19 +20,35 @@ _OURS: dict[tuple[str, ...], tuple[str, ...]] = {
         *("timesteps", "n_timesteps", "num_timesteps", "total_steps", "max_steps", "num_steps_total", "nb_steps"),
         *("total_frames", "num_frames", "max_timesteps", "total_env_steps", "n_training_steps", "num_updates"),
     ),
-    ("num_envs",): ("n_envs", "num_env", "num_environments", "nenvs", "n_env", "training_num", "num_envs_per_worker"),
+    ("num_envs",): (
+        *("n_envs", "num_env", "num_environments", "nenvs", "n_env", "training_num", "num_envs_per_worker"),
+        "collector_env_num",
+    ),
     ("n_steps", "n_step"): (
         *("num_steps", "rollout_length", "rollout_steps", "rollout_fragment_length", "unroll_length", "nsteps"),
         *("n_step", "n_steps", "num_steps_per_env", "nstep", "multi_step"),
     ),
+    ("n_step",): ("td_steps",),
+    ("unroll_steps",): ("num_unroll_steps",),
+    ("num_simulations",): ("collect_num_simulations",),
     ("n_epochs",): ("num_epochs", "update_epochs", "noptepochs", "num_sgd_iter", "epochs", "k_epochs", "ppo_epochs"),
     ("batch_size",): ("batch", "minibatch_size", "mini_batch_size", "sgd_minibatch_size", "batchsize", "mb_size"),
     ("clip_coef",): ("clip", "clip_param", "clip_eps", "cliprange", "eps_clip", "clip_epsilon", "clip_ratio"),
     ("clip_range_vf",): ("clip_vloss", "vf_clip_param", "value_clip"),
-    ("ent_coef", "entropy_coef"): ("entropy_coeff", "entropy_weight", "entropy_beta", "entropy_cost", "ent_weight"),
+    ("ent_coef", "entropy_coef"): (
+        *("entropy_coeff", "entropy_weight", "entropy_beta", "entropy_cost", "ent_weight"),
+        *("policy_entropy_weight", "policy_entropy_loss_weight"),
+    ),
     ("rms_alpha", "cql_alpha", "ent_coef"): ("alpha",),
-    ("vf_coef", "value_coef"): ("vf_loss_coeff", "value_loss_coef", "vf_coeff", "value_coeff", "critic_coef"),
-    ("max_grad_norm",): ("grad_clip", "gradient_clip", "max_gradient_norm", "clip_grad_norm", "grad_norm"),
+    ("vf_coef", "value_coef"): (
+        *("vf_loss_coeff", "value_loss_coef", "vf_coeff", "value_coeff", "critic_coef", "value_loss_weight"),
+    ),
+    ("reward_coef",): ("reward_loss_weight",),
+    ("policy_coef",): ("policy_loss_weight",),
+    ("consistency_coef",): ("ssl_loss_weight",),
+    ("max_grad_norm",): (
+        *("grad_clip", "gradient_clip", "max_gradient_norm", "clip_grad_norm", "grad_norm", "grad_clip_value"),
+    ),
     ("gamma",): ("discount", "discount_factor", "discount_rate"),
     ("gae_lambda", "vtrace_lambda", "return_lambda", "awac_lambda"): ("lam", "lambda", "lambda_", "gae_lam", "lmbda"),
     ("normalize_advantage",): ("norm_adv", "normalize_adv", "standardize_advantages"),
@@ -44,6 +60,7 @@ _OURS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("learning_starts",): (
         *("learning_start", "start_steps", "start_timesteps", "initial_random_steps", "random_steps", "warmup"),
         *("update_after", "num_steps_sampled_before_learning_starts", "start_training", "warmup_steps"),
+        "train_start_after_envsteps",
     ),
     ("train_every",): ("train_frequency", "training_frequency", "update_every", "update_interval"),
     ("updates_per_step",): ("utd_ratio", "replay_ratio", "training_intensity", "utd", "updates_per_training"),
@@ -51,13 +68,19 @@ _OURS: dict[tuple[str, ...], tuple[str, ...]] = {
         *("target_network_frequency", "target_network_update_freq", "target_update_freq", "target_update_period"),
         *("target_update", "target_update_every", "hard_update_interval"),
     ),
+    ("target_tau", "tau"): ("target_update_theta",),
     ("policy_delay",): ("policy_frequency", "policy_freq", "update_actor_interval", "actor_update_interval"),
     ("target_policy_noise",): ("policy_noise", "target_smoothing_sigma", "target_noise"),
     ("target_noise_clip",): ("noise_clip", "target_smoothing_clip"),
     ("noise_std",): ("exploration_noise", "expl_noise", "act_noise", "action_noise_std"),
     ("double_q",): ("double_dqn", "is_double"),
     ("dueling",): ("dueling_dqn", "is_dueling"),
-    ("prioritized",): ("prioritized_replay", "per"),
+    ("prioritized",): ("prioritized_replay", "per", "use_priority"),
+    ("per_alpha",): ("priority_prob_alpha",),
+    ("per_beta",): ("priority_prob_beta",),
+    ("temperature",): ("fixed_temperature_value",),
+    ("dirichlet_alpha",): ("root_dirichlet_alpha",),
+    ("dirichlet_fraction",): ("root_noise_weight",),
     ("top_quantiles_to_drop",): ("top_quantiles_to_drop_per_net",),
     ("rms_eps",): ("rms_prop_eps",),
     ("beta",): ("weight_temp",),
@@ -69,13 +92,27 @@ _OURS: dict[tuple[str, ...], tuple[str, ...]] = {
         *("net_arch", "fcnet_hiddens", "hidden_dim", "hidden_dims", "hidden_units", "layers"),
         *("hidden_layers", "hidden_layer_sizes", "n_hidden"),
     ),
+    ("width",): ("embed_dim",),
+    ("layers",): ("num_layers",),
+    ("heads",): ("num_heads",),
+    ("context_length",): ("infer_context_length",),
+    ("latent_group",): ("group_size",),
+    ("experts",): ("num_experts_of_moe_in_transformer",),
+    ("adapter_rank",): ("lora_r",),
+    ("adapter_alpha",): ("lora_alpha",),
+    ("stages",): ("curriculum_stage_num",),
+    ("first_stage_updates",): ("min_stage0_iters",),
+    ("stage_updates",): ("max_stage_iters",),
     ("activation",): ("activation_fn", "activation_function", "fcnet_activation", "nonlinearity"),
     ("env_id",): ("env", "env_name", "environment", "gym_id", "task", "environment_name"),
+    ("tasks",): ("env_id_list",),
     ("env_kwargs",): ("env_config", "env_args", "environment_kwargs", "env_params"),
     ("time_limit",): ("max_episode_steps", "max_episode_length", "max_ep_len", "episode_length"),
     ("frame_stack",): ("n_stack", "n_frames", "num_stack", "framestack", "stack_frames"),
     ("eval_interval",): ("eval_freq", "evaluation_interval", "eval_frequency", "eval_every", "test_freq"),
-    ("eval_episodes",): ("n_eval_episodes", "num_eval_episodes", "evaluation_duration", "test_num", "eval_eps"),
+    ("eval_episodes",): (
+        *("n_eval_episodes", "num_eval_episodes", "evaluation_duration", "test_num", "eval_eps", "n_evaluator_episode"),
+    ),
     ("checkpoint_interval",): ("save_freq", "checkpoint_freq", "save_interval", "checkpoint_frequency", "save_every"),
     ("log_interval",): ("log_freq", "log_every", "logging_interval"),
     ("output_dir",): ("save_path", "log_folder", "log_path", "results_dir", "local_dir", "save_dir", "storage_path"),
@@ -173,6 +210,7 @@ _EXPLAINED_BY = {
             "give updates_per_step, the updates for each environment step: gradient_steps / "
             "(train_freq * num_envs), and 1 for gradient_steps=-1"
         ),
+        "update_per_collect": "give updates_per_step, the updates for each environment step",
     },
     "tau": {
         "polyak": "give tau, which is 1 - polyak",
@@ -191,6 +229,28 @@ _EXPLAINED_BY = {
     },
     "shared_core": {
         "enable_critic_lstm": "give shared_core=false for a critic with a memory of its own",
+    },
+    "num_simulations": {
+        "eval_num_simulations": "num_simulations is that of training and of evaluation",
+    },
+    "temperature": dict.fromkeys(
+        ("manual_temperature_decay", "threshold_training_steps_for_final_temperature"),
+        "give temperature_schedule, such as {type: linear, start: 1.0, end: 0.25}",
+    ),
+    "value_limit": dict.fromkeys(
+        ("support_scale", "support_size", "value_support_range", "reward_support_range"),
+        "give value_limit and reward_limit, the largest value and reward, and the numbers of points, value_bins and "
+        "reward_bins",
+    ),
+    "latent_norm": dict.fromkeys(
+        ("predict_latent_loss_type", "final_norm_option_in_encoder", "final_norm_option_in_obs_head"),
+        "latent_norm chooses both the norm and the loss: simnorm with its divergence, layer_norm with squared errors",
+    ),
+    "experts": dict.fromkeys(
+        ("num_experts_per_tok", "n_shared_experts"), "every token goes to one of the experts and through one shared one"
+    ),
+    "adapter_rank": {
+        "lora_dropout": "adapters have no dropout",
     },
     "learning_starts": {
         "use_sde_at_warmup": "actions are uniform before learning_starts",

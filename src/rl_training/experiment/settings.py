@@ -60,7 +60,7 @@ class Expected(ConfigPart):
     )
     seeds: tuple[int, ...] = setting((101, 102, 103), "Training seeds of the evidence.")
     steps: int = setting(0, "Steps at which it is measured.", ge=0)
-    minutes: float = setting(0.0, "Minutes for each seed on two cores.", ge=0.0, static=True)
+    minutes: float = setting(0.0, "Minutes for each seed on one core.", ge=0.0, static=True)
     measured: tuple[float, ...] = setting((), "The return of each seed, when it was measured.")
     final_return: float | None = setting(
         None, "Beside the last five evaluations: the final policy's mean return is at least this.", static=True
@@ -137,7 +137,7 @@ class TaskConfig(EnvironmentPart):
     target_return: float | None = setting(None, "The return at which the task counts as solved.", static=True)
 
     def given(self, *names: str) -> dict[str, Any]:
-        """Those of some settings that it has itself."""
+        """The values of the named settings that this task gives."""
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
@@ -198,7 +198,11 @@ class RunConfig(EnvironmentPart):
     log_interval: int = setting(1_000, "Write metrics whenever this many steps have passed.", ge=1)
     output_dir: str = setting("runs", "Folder in which the run's folder is made.")
     device: str = setting("auto", "`cpu`, `cuda`, `cuda:1`, or `auto`: a GPU, if there is one, for images.")
-    engine: Literal["auto", "autograd"] = setting("auto", "`auto` uses the fast path for small MLPs on a CPU.")
+    engine: Literal["auto", "autograd"] = setting(
+        "auto",
+        "`auto` uses the compiled path on a CPU where there is one (MLPs, small world models); "
+        "`autograd`: torch alone.",
+    )
     threads: int = setting(
         1, "Threads of torch and BLAS. More than one pays for wide networks on a quiet machine.", ge=1
     )

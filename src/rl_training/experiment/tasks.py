@@ -55,7 +55,7 @@ def check_form(tasks: Any) -> None:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise a ValueError if a name cannot be one, or is another one in other letters."""
+    """Raise a ValueError if a name cannot be one, or differs from another in upper case only."""
     seen: dict[str, str] = {}
     for name in names:
         if not _NAME.fullmatch(name):

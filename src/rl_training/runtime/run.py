@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.algorithms.base import Algorithm
-from rl_training.algorithms.settings import setting_extra
+from rl_training.algorithms.settings import reported
 from rl_training.data.chunks import ChunkedArray
 from rl_training.experiment.config import Config
 from rl_training.experiment.manager import RunFolder
@@ -123,9 +123,7 @@ class Run:
         self.due: str | None = None
         self.resume_notes: list[str] = []
         self.previous_steps = 0
-        fields = type(config.algorithm).model_fields
-        reported = [name for name in fields if setting_extra(type(config.algorithm), name).get("report")]
-        self._reported = list(dict.fromkeys([*reported, *config.controls]))
+        self._reported = list(dict.fromkeys([*reported(config.algorithm), *config.controls]))
 
     @property
     def steps(self) -> int:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, Policy
-from rl_training.algorithms.settings import ConfigPart, setting_extra
+from rl_training.algorithms.settings import ConfigPart, reported, setting_extra
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.fields import settings_of
 from rl_training.experiment.registry import REGISTRY, load_spec
@@ -150,14 +150,13 @@ def _check_trains_on(algo: str, env: Mapping[str, Any], claimed: bool, settings:
     assert differences(before.policy, after.policy), f"{algo}: training on {env} did not change the policy"
     for name, value in run.metrics.items():
         assert math.isfinite(value), f"{algo}: metric {name} is {value}"
-    for name in type(config.algorithm).model_fields:
-        if setting_extra(type(config.algorithm), name).get("report"):
-            expected = getattr(config.algorithm, name)
-            if name in config.controls:
-                expected = config.controls[name].at(run.steps, config.run.total_timesteps)
-            elif isinstance(expected, str):  # "auto" is learned
-                expected = run.algorithm.current(name)
-            assert run.metrics.get(name) == expected, f"{algo}: {name} is not in the metrics as {expected}"
+    for name in reported(config.algorithm):
+        expected = getattr(config.algorithm, name)
+        if name in config.controls:
+            expected = config.controls[name].at(run.steps, config.run.total_timesteps)
+        elif isinstance(expected, str):  # "auto" is learned
+            expected = run.algorithm.current(name)
+        assert run.metrics.get(name) == expected, f"{algo}: {name} is not in the metrics as {expected}"
 
 
 def check_resumes(algo: str, **settings: Any) -> None:
