@@ -116,7 +116,7 @@ class MultiTaskDQN(MultiTaskAlgorithm):
         return {"solved_tasks": float(len(self.solved))}
 
     def observe(self, task: str, steps: Sequence[Step]) -> None:
-        self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))
+        self.policy.observers[task].observe(steps)
 
     def learn_from(self, memories: Mapping[str, Memory], updates: int) -> Metrics:
         return mean_metrics(self.update(memories) for _ in range(updates))

@@ -21,7 +21,7 @@ from rl_training.algorithms.settings import setting
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatRMSprop
 from rl_training.ops.kernels import heads as kernels
-from rl_training.ops.policy import policy_gradient_loss, standardize
+from rl_training.ops.policy import policy_gradient_loss
 from rl_training.ops.value import explained_variance, value_loss
 from rl_training.types import Array, Metrics
 
@@ -55,7 +55,7 @@ def a2c_loss(
 def a2c_objective(heads: Heads[Tensor], batch: Batch[Tensor], cfg: A2CConfig) -> tuple[Tensor, Sequence[Tensor]]:
     """The loss of a rollout, its parts, and the entropy."""
     value_error = value_loss(heads.value, batch.target)
-    advantage = standardize(batch.advantage) if cfg.normalize_advantage else batch.advantage
+    advantage = standardized(batch.advantage, cfg)
     loss, policy = a2c_loss(heads.log_prob, advantage, heads.entropy, value_error, cfg)
     return loss, (policy, value_error, heads.entropy.mean())
 

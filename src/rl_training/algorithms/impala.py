@@ -24,7 +24,7 @@ from rl_training.algorithms.settings import setting
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatAdam, FlatRMSprop
 from rl_training.ops.kernels import heads as kernels
-from rl_training.ops.policy import approximate_kl, policy_gradient_loss, standardize, truncated_ratio
+from rl_training.ops.policy import approximate_kl, policy_gradient_loss, truncated_ratio
 from rl_training.ops.value import explained_variance, value_loss
 from rl_training.types import Array, Metrics
 
@@ -78,7 +78,7 @@ def impala_loss(
 def impala_objective(heads: Heads[Tensor], batch: Batch[Tensor], cfg: IMPALAConfig) -> tuple[Tensor, Sequence[Tensor]]:
     """The loss of a rollout, its parts, the entropy, KL(mu || pi), and the mean weight."""
     value_error = value_loss(heads.value, batch.target)
-    advantage = standardize(batch.advantage) if cfg.normalize_advantage else batch.advantage
+    advantage = standardized(batch.advantage, cfg)
     loss, policy = impala_loss(heads.log_prob, batch.log_prob, advantage, heads.entropy, value_error, cfg)
     with torch.no_grad():
         log_ratio = heads.log_prob - batch.log_prob

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rl_training.algorithms.base import Algorithm, Context, Policy
 from rl_training.algorithms.off_policy import MinibatchConfig
@@ -14,6 +14,12 @@ from rl_training.types import Metrics, Step
 def named(task: str, metrics: Mapping[str, float]) -> Metrics:
     """Metrics of a task, by their full names: `lander/episodes`."""
     return {f"{task}/{name}": value for name, value in metrics.items()} if task else dict(metrics)
+
+
+def full_names(tasks: Iterable[str], names: Iterable[str]) -> list[str]:
+    """The full names of these metrics in every one of the tasks."""
+    metrics = dict.fromkeys(names, 0.0)
+    return [name for task in tasks for name in named(task, metrics)]
 
 
 class MultiTaskAlgorithm(Algorithm):

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -228,8 +227,7 @@ class ReplayAlgorithm(Algorithm):
 
     def observe(self, steps: Sequence[Step]) -> None:
         """Update the statistics that scale observations from new experience."""
-        if self.observer.normalizer is not None:
-            self.observer.update(np.concatenate([step.obs[step.real] for step in steps]))
+        self.observer.observe(steps)
 
     def training_state(self) -> dict[str, Any]:
         learners = {name: learner.state_dict() for name, learner in self.learners.items()}

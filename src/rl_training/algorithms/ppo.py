@@ -22,7 +22,7 @@ from rl_training.algorithms.settings import setting
 from rl_training.data.rollout import Rollout
 from rl_training.models.flat import FlatAdam
 from rl_training.ops.kernels import heads as kernels
-from rl_training.ops.policy import approximate_kl, clip_fraction, clipped_policy_loss, standardize
+from rl_training.ops.policy import approximate_kl, clip_fraction, clipped_policy_loss
 from rl_training.ops.value import clipped_value_loss, explained_variance, value_loss
 from rl_training.types import Array, Metrics
 
@@ -59,7 +59,7 @@ def ppo_objective(heads: Heads[Tensor], batch: Batch[Tensor], cfg: PPOConfig) ->
         value_error = value_loss(heads.value, batch.target)
     else:
         value_error = clipped_value_loss(heads.value, batch.value, batch.target, cfg.clip_range_vf)
-    advantage = standardize(batch.advantage) if cfg.normalize_advantage else batch.advantage
+    advantage = standardized(batch.advantage, cfg)
     loss, policy = ppo_loss(log_ratio, advantage, heads.entropy, value_error, cfg)
     with torch.no_grad():
         kl, clipped = approximate_kl(log_ratio), clip_fraction(log_ratio, cfg.clip_coef)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rl_training.algorithms.multi_task import named
+from rl_training.algorithms.multi_task import full_names
 from rl_training.experiment.registry import suggest
 from rl_training.experiment.settings import EarlyStoppingRule
 from rl_training.runtime.actors.episodes import EPISODE_METRICS
@@ -187,13 +187,12 @@ class EarlyStopping(Callback):
         """Report an unknown metric at the first update, long before most evaluations."""
         if self._metric_is_known:
             return
-        episodes = [name for task in run.config.tasks for name in named(task, dict.fromkeys(EPISODE_METRICS, 0.0))]
-        successes = [name for task in run.config.tasks for name in named(task, {SUCCESS_METRIC: 0.0})]
+        by_task = full_names(run.config.tasks, (*EPISODE_METRICS, SUCCESS_METRIC))
         evaluations = evaluation_metrics(run.config.run, EVALUATION_METRICS)
-        known = metrics | dict.fromkeys((*evaluations, *EPISODE_METRICS, *episodes, *successes), 0.0)
+        known = metrics | dict.fromkeys((*evaluations, *EPISODE_METRICS, *by_task), 0.0)
         if self.rule.metric.rpartition("/")[2] in GAME_METRICS:
             games = [task for task, info in run.spaces.items() if info.two_player]
-            known |= {name: 0.0 for task in games for name in named(task, dict.fromkeys(GAME_METRICS, 0.0))}
+            known |= dict.fromkeys(full_names(games, GAME_METRICS), 0.0)
         if self.rule.metric not in known:
             if metrics.get("n_updates") == 0.0:  # it may be a metric of updates, and there was no update yet
                 return

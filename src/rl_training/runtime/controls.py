@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rl_training.algorithms.multi_task import named
+from rl_training.algorithms.multi_task import full_names
 from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.registry import REGISTRY, suggest
 from rl_training.experiment.settings import RunConfig
@@ -82,8 +82,7 @@ def build_control_callbacks(config: Config | Mapping[str, Any]) -> list[Callback
     run = config.run if isinstance(config, Config) else _checked(_flat(config))
     for rule in run.early_stopping:
         # Other metrics are the algorithm's, which are known after the first step.
-        further = dict.fromkeys((*GAME_METRICS, SUCCESS_METRIC), 0.0)
-        by_task = [name for task in run.tasks or [""] for name in named(task, further)]
+        by_task = full_names(run.tasks or [""], (*GAME_METRICS, SUCCESS_METRIC))
         special, usual = (*by_task, *GREEDY_METRICS), evaluation_metrics(run, EVALUATION_METRICS)
         if rule.metric.rpartition("/")[2].startswith("eval_") and rule.metric not in (*usual, *special):
             near = suggest(rule.metric, (*usual, *special))

@@ -18,6 +18,7 @@ from rl_training.algorithms.parts.actor_critic_policy import ActorCriticPolicy
 from rl_training.models.actor_critic_engine import ActorCriticEngine
 from rl_training.models.flat import FlatParameters
 from rl_training.ops.kernels import heads as kernels
+from rl_training.ops.policy import standardize
 from rl_training.types import Array
 
 S = TypeVar("S", Array, Tensor)
@@ -120,10 +121,12 @@ class EngineForm:
         return Heads(*self.engine.evaluate(observer.arrays(batch.obs), batch.action, observer.mask(batch.obs)))
 
 
-def standardized(advantage: Array, cfg: Any) -> Array:
+def standardized(advantage: T, cfg: Any) -> T:
     """Advantages with zero mean and unit deviation, if the config says so."""
     if not cfg.normalize_advantage:
         return advantage
+    if isinstance(advantage, Tensor):
+        return standardize(advantage)
     scaled = np.empty_like(advantage)
     kernels.standardize_kernel(advantage, scaled)
     return scaled

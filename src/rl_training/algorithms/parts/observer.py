@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 from rl_training.models.mlp_engine import matrix_of
 from rl_training.models.normalizers import ObservationNormalizer
 from rl_training.ops.observations import Unpacker
-from rl_training.types import Array, SpaceInfo, UserError
+from rl_training.types import Array, SpaceInfo, Step, UserError
 
 _PREFIX = "obs_normalizer."
 
@@ -49,6 +49,11 @@ class Observer:
         """Add real observations `[N, ...]` to the statistics, unless these are frozen."""
         if self.normalizer is not None and not self._frozen:
             self.normalizer.update(self.unpack.floats(rows))
+
+    def observe(self, steps: Sequence[Step]) -> None:
+        """Add the real observations of new steps to the statistics, unless these are frozen."""
+        if self.normalizer is not None:
+            self.update(np.concatenate([step.obs[step.real] for step in steps]))
 
     @property
     def has_no_statistics(self) -> bool:

@@ -51,7 +51,7 @@ class OnPolicyLoop:
         if not observer.has_no_statistics:
             return
         steps = self.source.gather(self._random_steps, Steps(), randomly=True)
-        observer.update(np.concatenate([step.obs[step.real] for step in steps]))
+        observer.observe(steps)
         refresh(self.steps)
 
     @property
