@@ -17,9 +17,9 @@ from rl_training.ops.kernels import inlined, lean
 from rl_training.ops.kernels.acting import RELU, TANH, rational_tanh
 from rl_training.ops.kernels.dense import LANES, dense
 from rl_training.ops.kernels.exponentials import FEW, exponentiate
-from rl_training.ops.kernels.tree import ACTION, PARENT, Tree
+from rl_training.ops.kernels.tree import ACTION, LOGIT, PARENT, Tree
 from rl_training.ops.kernels.tree_rules import Rule
-from rl_training.ops.kernels.tree_search import descend, finish, roots_to_search, set_logit
+from rl_training.ops.kernels.tree_search import descend, finish, roots_to_search, tree_logit
 from rl_training.types import Array
 
 EPS = 0.001  # of the transform of values
@@ -226,7 +226,8 @@ def _grow(tree: Tree, rule: Rule, model: Model, node: int, count: int, at: int) 
         for i in range(np.uint64(latent)):
             embedding[b, node, i] = latents[np.uint64(k * latent) + i]
         for a in range(rule.interior):
-            set_logit(tree, b, node, a, model.prior[b, node, a] if sampled else policies[policy + a])
+            logit = model.prior[b, node, a] if sampled else policies[policy + a]
+            tree.edges[b, node, LOGIT, a] = tree_logit(logit)
         reward = mean_number(logits, k * each, model.points, np.int64(0), rewards)
         value = mean_number(logits, k * each, model.points, rewards, bins)
         finish(tree, b, rule, node, reward, np.float32(model.discount), value)

@@ -24,9 +24,9 @@ from rl_training.ops.kernels.tokens import (
     latent_tokens,
     read_tokens,
 )
-from rl_training.ops.kernels.tree import ACTION, LOWEST, PARENT, Tree
+from rl_training.ops.kernels.tree import ACTION, LOGIT, LOWEST, PARENT, Tree
 from rl_training.ops.kernels.tree_rules import Rule
-from rl_training.ops.kernels.tree_search import descend, finish, roots_to_search, set_logit
+from rl_training.ops.kernels.tree_search import descend, finish, roots_to_search, tree_logit
 from rl_training.ops.kernels.vectors import exp32
 from rl_training.types import Array
 
@@ -132,7 +132,8 @@ def _simulate(tree: Tree, rule: Rule, model: TokenModel, node: int, count: int) 
         b, policy = model.searched[k], k * stride + bins - rewards
         _exponentiate(model, k, k * stride, rewards, bins)
         for a in range(rule.interior):
-            set_logit(tree, b, node, a, model.rows[PRODUCT, policy + a] if a < model.own else np.float32(LOWEST))
+            logit = model.rows[PRODUCT, policy + a] if a < model.own else np.float32(LOWEST)
+            tree.edges[b, node, LOGIT, a] = tree_logit(logit)
         reward = mean_number(model.rows[LOGITS], k * bins, model.points, np.int64(0), rewards)
         value = mean_number(model.rows[LOGITS], k * bins, model.points, rewards, bins)
         finish(tree, b, rule, node, reward, np.float32(model.discount), value)

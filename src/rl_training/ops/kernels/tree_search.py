@@ -113,9 +113,9 @@ def backup(tree: Tree, b: int, rule: Rule, node: int) -> None:
 
 
 @inlined
-def set_logit(tree: Tree, b: int, node: int, action: int, logit: float) -> None:
-    """Set a logit of a new node. One that is -inf or nan becomes the lowest number."""
-    tree.edges[b, node, LOGIT, action] = logit if logit > LOWEST else LOWEST
+def tree_logit(logit: float) -> float:
+    """A logit as trees hold it: -inf and nan become the lowest number."""
+    return logit if logit > LOWEST else LOWEST
 
 
 @inlined
@@ -164,7 +164,7 @@ def grow(tree: Tree, rule: Rule, node: int, answers: Answers) -> None:
         for i in range(answers.embedding.shape[1]):
             tree.embedding[b, node, i] = answers.embedding[b, i]
         for a in range(rule.interior):
-            set_logit(tree, b, node, a, answers.logits[b, a])
+            tree.edges[b, node, LOGIT, a] = tree_logit(answers.logits[b, a])
             for i in range(answers.actions.shape[2]):
                 tree.actions[b, node, a, i] = answers.actions[b, a, i]
         finish(tree, b, rule, node, answers.reward[b], answers.discount[b], answers.value[b])
