@@ -16,7 +16,7 @@ from rl_training.models.scalezero import Dynamics, Prediction, ScaleZeroNetwork
 from rl_training.types import Array
 from scalezero_runs import SMALL
 
-CONTEXT, STEPS, N_STEP, BATCH, GAMMA, CLIP = 3, 3, 2, 12, 0.9, 1.5
+CONTEXT, STEPS, N_STEP, BATCH, GAMMA, CLIP = 3, 3, 2, 24, 0.9, 1.5
 COEFS = {"policy_coef": 2.0, "value_coef": 3.0, "reward_coef": 5.0, "latent_coef": 7.0, "ent_coef": 0.5}
 GROUP, VALUE_LIMIT, VALUE_BINS, REWARD_LIMIT, REWARD_BINS = 4, 20.0, 11, 5.0, 7
 SETTINGS: dict[str, Any] = {
@@ -24,7 +24,8 @@ SETTINGS: dict[str, Any] = {
     **{"context_length": CONTEXT, "unroll_steps": STEPS, "n_step": N_STEP, "batch_size": BATCH, "gamma": GAMMA},
     **{"normalize_obs": True, "obs_clip": CLIP, "num_simulations": 5, "hidden_sizes": [8], "latent_group": GROUP},
     **{"value_limit": VALUE_LIMIT, "value_bins": VALUE_BINS, "reward_limit": REWARD_LIMIT, "reward_bins": REWARD_BINS},
-    **{"balance_coef": 0.0, "learning_starts": 30, "updates_per_step": 0.1, "output_dir": "unused"},
+    **{"balance_coef": 0.0, "max_num_considered_actions": 2, "learning_starts": 30, "updates_per_step": 0.1},
+    "output_dir": "unused",
 }
 
 
