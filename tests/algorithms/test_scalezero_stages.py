@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,51 +14,20 @@ from rl_training.algorithms.parts.world_policy import Moments
 from rl_training.algorithms.scalezero import ScaleZero
 from rl_training.algorithms.scalezero_settings import ScaleZeroConfig
 from rl_training.experiment.config import load_config
-from rl_training.runtime.train import Run, build
-from rl_training.testing.contract import tiny_config
+from rl_training.runtime.train import build
 from rl_training.types import UserError
 from run_helpers import differences, training_differences
+from scalezero_runs import SMALL, Runs, learner_of, memories_of, policies_in
 from scalezero_worlds import stir
 
-SMALL = {"width": 16, "layers": 1, "expert_size": 8, "experts": 2, "context_length": 2, "train_every": 8}
 NEVER = 1e9
-
-
-class Runs:
-    """Makes runs of so many tiny tasks, and closes them."""
-
-    def __init__(self) -> None:
-        self.made: list[Run] = []
-
-    def __call__(self, tasks: int = 2, steps: int = 1, **settings: Any) -> Run:
-        run = build(tiny_config("scalezero", settings.pop("env", None), tasks=tasks, **SMALL | settings))
-        self.made.append(run)
-        run.start()
-        for _ in range(steps):
-            run.advance()
-        return run
 
 
 @pytest.fixture
 def runs() -> Iterator[Runs]:
     made = Runs()
     yield made
-    for run in made.made:
-        run.close()
-
-
-def learner_of(run: Run) -> ScaleZero:
-    assert isinstance(run.algorithm, ScaleZero)
-    return run.algorithm
-
-
-def memories_of(run: Run) -> Mapping[str, Any]:
-    return run.loop.memories  # type: ignore[attr-defined]
-
-
-def policies_in(memory: Any) -> Any:
-    """The policies that searches found, as they are remembered."""
-    return memory.replay.gather(np.arange(len(memory)), gamma=1.0).records["policy"].copy()
+    made.close()
 
 
 def weights_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
