@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -226,6 +227,8 @@ def test_processes_gather_what_the_learner_itself_would() -> None:
         ("tasks.two.time_limit=4", "tasks.two.time_limit=4: a resumed run keeps"),
         ("tasks.new=CartPole-v1", "tasks.new.env_id='CartPole-v1': a resumed run keeps"),
         ("tasks.two=null", "tasks.two.env_id=None: a resumed run keeps"),
+        ("tasks.two.score.high=500", "tasks.two.score.high=500.0: a resumed run keeps its tasks.two.score.high (8.0)"),
+        ("tasks.two.score=null", "tasks.two.score=None: a resumed run keeps its tasks.two.score ({'low': 4.0, "),
     ],
 )
 def test_a_resumed_run_keeps_its_tasks(override: str, words: str, run_dir: Path) -> None:
@@ -234,11 +237,21 @@ def test_a_resumed_run_keeps_its_tasks(override: str, words: str, run_dir: Path)
     assert str(caught.value).startswith(words)
 
 
-def test_targets_and_scores_may_change_but_not_the_order(run_dir: Path, tmp_path: Path) -> None:
+def test_a_task_gets_no_score_when_its_run_is_resumed(tmp_path: Path) -> None:
+    """Its best and latest evaluations are returns, which nothing turns into scores."""
+    plain = {name: {**task, "score": None} for name, task in TWO.items()}
+    run_dir = train(tasks(tmp_path, tasks=plain, total_timesteps=100)).run_dir
+    assert run_dir is not None
+    words = "tasks.two.score={'low': 0.0, 'high': 8.0}: a resumed run keeps its tasks.two.score (None)"
+    with pytest.raises(UserError, match=re.escape(words)):
+        resume_training(run_dir, overrides=["tasks.two.score={low: 0, high: 8}", "total_timesteps=200"])
+
+
+def test_targets_may_change_but_not_the_order(run_dir: Path, tmp_path: Path) -> None:
     turned = load_config(tasks(tasks={name: TWO[name] for name in reversed(TWO)}, total_timesteps=400))
     with pytest.raises(UserError, match=r"tasks=\['three', 'two'\]: a resumed run keeps its tasks"):
         resume_training(run_dir, config=turned)
-    more = ["tasks.two.target_return=7", "tasks.two.score.high=9", "total_timesteps=310"]
+    more = ["tasks.two.target_return=7", "total_timesteps=310"]
     assert resume_training(own_copy(run_dir, tmp_path / "run"), overrides=more)["step"] == 310
 
 
