@@ -97,6 +97,14 @@ def spread(settings: Mapping[str, Any]) -> dict[str, Any]:
     return plain | {task_key(name, key): value for name, task in tasks.items() for key, value in task.items()}
 
 
+def part_of_score(key: str, old: Any, new: Any) -> tuple[str, Any, Any]:
+    """Of two different scores of a task: `low` or `high`, whichever differs first, if both are given."""
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return key, old, new
+    part = next(part for part in (*new, *old) if old.get(part) != new.get(part))
+    return f"{key}.{part}", old.get(part), new.get(part)
+
+
 def names_in(settings: Mapping[str, Any]) -> list[str]:
     """The names of the tasks in settings that may come from anywhere, in their order."""
     tasks = settings.get("tasks")

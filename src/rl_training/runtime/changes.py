@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rl_training.experiment.config import Config
 from rl_training.experiment.fields import settings_of, why_without
 from rl_training.experiment.references import leads_back
-from rl_training.experiment.tasks import names_in, spread, without_task
+from rl_training.experiment.tasks import names_in, part_of_score, spread, without_task
 from rl_training.runtime.envs.ids import is_same_id
 from rl_training.types import UserError
 
@@ -55,17 +55,9 @@ def changes(saved: dict[str, Any], config: Config, anew: Sequence[str] = ()) -> 
             and name not in _MOVABLE
         )
         if fixed:
-            raise cannot_change(*(_part_of_score(key, old, new) if name == "score" else (key, old, new)))
+            raise cannot_change(*(part_of_score(key, old, new) if name == "score" else (key, old, new)))
         found[key] = (old, new)
     return found
-
-
-def _part_of_score(key: str, old: Any, new: Any) -> tuple[str, Any, Any]:
-    """The first of `low` and `high` that differs, if a task has a score in both runs."""
-    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
-        return key, old, new
-    part = next(part for part in (*new, *old) if old.get(part) != new.get(part))
-    return f"{key}.{part}", old.get(part), new.get(part)
 
 
 def cannot_change(key: str, old: Any, new: Any) -> UserError:
