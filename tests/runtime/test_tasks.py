@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import yaml
 
 from forgery import reseal
 from rl_training import Agent, evaluate_checkpoint, resume_training, train, train_seeds
@@ -360,6 +362,29 @@ def test_several_seeds_of_several_tasks(tmp_path: Path) -> None:
     result = train_seeds(tasks(tmp_path / "out", total_timesteps=60), [1, 2])
     assert sorted(result.runs) == [1, 2]
     assert all("three/eval_return_mean" in one for one in result.runs.values())
+    summary = json.loads(result.summary_file.read_text())
+    assert summary["metric"] == "eval_score_mean"
+    scores = [one["eval_score_mean"] for one in result.runs.values()]
+    assert [run["score"] for run in summary["runs"]] == list(result.values.values()) == scores
+    assert [run["return"] for run in summary["runs"]] == [one["eval_return_mean"] for one in result.runs.values()]
+    assert summary["mean"] == result.mean.value == pytest.approx(sum(scores) / 2)
+
+
+def test_the_command_reports_the_scores_of_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(load_config(tasks(total_timesteps=60)).flat()))
+    said = Command(monkeypatch, capsys)("train", file, "--seeds", "1,2", "--quiet")
+    assert said.code == 0, said.err
+    (summary,) = tmp_path.glob("runs/*/summary.json")
+    found = json.loads(summary.read_text())
+    for run in found["runs"]:
+        assert f"seed {run['seed']}: score {run['score']:.3f} at step 60 in " in said.out
+    low, high = found["confidence"]["mean"]
+    assert f"mean     score {found['mean']:.3f}  (95% confidence interval {low:.3f} to {high:.3f})" in said.out
+    assert f"IQM      score {found['iqm']:.3f}  (" in said.out
 
 
 # Stopping early.

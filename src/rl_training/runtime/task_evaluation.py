@@ -114,5 +114,5 @@ def evaluation_metrics(settings: RunConfig, single: tuple[str, ...]) -> tuple[st
         return single
     example = Evaluation(returns=(0.0,), lengths=(1,))
     evaluations = TaskEvaluations(dict.fromkeys(settings.tasks, example), settings.scores)
-    stem = "eval_return" if evaluations.score is None else SCORE
+    stem = f"eval_{settings.unit}"
     return *evaluations.metrics(), f"{stem}_best", f"{stem}_last5_mean"

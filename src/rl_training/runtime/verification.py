@@ -77,7 +77,7 @@ def verify_preset(
         raise UserError(f"{preset!r}: is an algorithm; verify one of its presets: {', '.join(own)}")
     claimed, config = load_config(preset), load_config(preset, overrides)
     _check_the_same_is_measured(preset, claimed, config)
-    expected, bar = _claim(preset, config)
+    (expected, bar), unit = _claim(preset, config), claimed.run.unit
     returns, minutes, finals = {}, {}, {}
     for seed in seeds or expected.seeds:
         evaluations = _Evaluations()
@@ -96,7 +96,7 @@ def verify_preset(
                 returns[seed] = _final(run, expected.episodes)
         finally:
             run.close()
-    return Verification(preset, bar, expected.measure, returns, minutes, expected.final_return, finals, _unit(claimed))
+    return Verification(preset, bar, expected.measure, returns, minutes, expected.final_return, finals, unit)
 
 
 def _check_the_same_is_measured(preset: str, claimed: Config, config: Config) -> None:
@@ -108,14 +108,9 @@ def _check_the_same_is_measured(preset: str, claimed: Config, config: Config) ->
             there = (key, old.get(key), new.get(key))
             part, was, now = part_of_score(*there) if name == "score" else there
             raise UserError(
-                f"{part}={now!r}: {preset} claims its {_unit(claimed)} with {part}={was!r}, and nothing else compares "
-                "with that; `rl-training train` trains with other settings"
+                f"{part}={now!r}: {preset} claims its {claimed.run.unit} with {part}={was!r}, and nothing else "
+                "compares with that; `rl-training train` trains with other settings"
             )
-
-
-def _unit(config: Config) -> Literal["return", "score"]:
-    tasks, scores = config.run.tasks, config.run.scores
-    return "score" if tasks and len(scores) == len(tasks) else "return"
 
 
 def _claim(preset: str, config: Config) -> tuple[Expected, float]:
