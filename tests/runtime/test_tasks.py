@@ -76,6 +76,7 @@ def test_one_network_learns_tasks_of_different_spaces() -> None:
     assert isinstance(found, Mapping)
     assert {task: one.mean for task, one in found.items()} == {"two": 8.0, "three": 80.0}
     assert (found.mean, found.score) == (44.0, 1.0)
+    assert repr(found) == f"TaskEvaluations({dict(found)!r}, scores={{'two': 1.0, 'three': 1.0}})"
     assert agent.predict(np.eye(3, dtype=np.float32), deterministic=True, task="three")[0].tolist() == [0, 1, 2]
     assert agent.predict(np.array([0.0, 1.0], np.float32), deterministic=True, task="two")[0] == 1
     with pytest.raises(

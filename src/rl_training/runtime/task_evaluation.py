@@ -37,6 +37,9 @@ class TaskEvaluations(Mapping[str, Evaluation]):
     def __len__(self) -> int:
         return len(self._by_task)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._by_task!r}, scores={self.scores!r})"
+
     @property
     def by_task(self) -> Mapping[str, Evaluation]:
         return self
