@@ -65,6 +65,16 @@ def test_train_a_preset(command: Command, tmp_path: Path) -> None:
     assert (tmp_path / shown[1] / "meta.json").is_file()
 
 
+def test_one_episode_is_one_episode(command: Command, tmp_path: Path) -> None:
+    small = [setting for setting in SMALL if not setting.startswith("eval_")]
+    said = command("train", "ppo/cartpole", *small, "eval_episodes=1", "eval_interval=32")
+    assert said.code == 0
+    assert " (1 evaluation episode)\n" in said.out
+    assert re.search(r"evaluation return .* over 1 episode$", said.err, re.MULTILINE)
+    said = command("eval", only_run(tmp_path / "runs"), "--episodes", "1")
+    assert " over 1 episode (min " in said.out
+
+
 def test_train_a_file_that_names_sac(command: Command, tmp_path: Path) -> None:
     settings = tiny(algo="sac", ent_coef=0.2, ent_coef_schedule=0.1, checkpoint_interval=1000)
     (tmp_path / "mine.yaml").write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in settings.items()))

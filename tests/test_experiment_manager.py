@@ -37,6 +37,22 @@ def test_the_name_says_algorithm_environment_seed_and_time() -> None:
     assert not name.startswith(".")
 
 
+def test_the_name_of_a_folder_is_never_too_long(tmp_path: Path) -> None:
+    names = [
+        run_name("my_pkg:" + "A" * 300, title, 2**62)
+        for title in ("+".join(["task"] * 99), "\N{GREEK SMALL LETTER MU}" * 300)
+    ]
+    for name in names:
+        assert len(name.encode()) < 230  # a draft's name is longer
+        assert re.search(rf"__seed{2**62}__\d{{8}}-\d{{6}}$", name)
+    assert names[0].split("__")[1] == "-".join(["task"] * 16)
+    for _ in range(2):
+        made, lock = create_folder(None, str(tmp_path), names[1], lambda draft: None)
+        lock.release()
+        assert made.is_dir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [names[1], f"{names[1]}-2"]
+
+
 def test_what_is_in_the_folder(tmp_path: Path) -> None:
     result = train(tiny(tmp_path, seed=3, tags=["a", "b"], ent_coef_schedule=0.1, ent_coef=0.2))
     assert result.run_dir is not None

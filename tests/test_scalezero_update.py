@@ -301,3 +301,5 @@ def test_a_model_config_says_its_sizes() -> None:
     network = ScaleZeroNetwork(TASKS, config.shape())
     total = sum(parameter.numel() for parameter in network.parameters())
     assert 0.5 * total < config.least_weights(TASKS["small"]) <= total
+    grown = sum(parameter.numel() for parameter in ScaleZeroNetwork(TASKS, config.shape(stages=4)).parameters())
+    assert grown - total == config.adapter_weights(3) == ScaleZeroConfig(stages=4).more_weights(config)

@@ -32,8 +32,9 @@ def _lines(one: Evaluation, judged: Judged) -> Iterator[str]:
         yield f"moved first   {match.first}"
         yield f"moved second  {match.second}"
     success = f", success {metrics['eval_success_rate']:.0%}" if "eval_success_rate" in metrics else ""
+    counted = f"{episodes} episode{'' if episodes == 1 else 's'}"
     yield (
-        f"return {metrics[_MEAN]:.2f} +- {metrics['eval_return_std']:.2f} over {episodes} episodes "
+        f"return {metrics[_MEAN]:.2f} +- {metrics['eval_return_std']:.2f} over {counted} "
         f"(min {metrics['eval_return_min']:.2f}, max {metrics['eval_return_max']:.2f}, "
         f"length {metrics['eval_length_mean']:.1f}{success}) at step {judged.step}"
     )
@@ -44,7 +45,8 @@ def result_lines(result: TrainResult) -> Iterator[str]:
     tasks = [name.removesuffix(_MEAN) for name in result if name.endswith(f"/{_MEAN}")]
     for task in tasks or [""] * (_MEAN in result):
         mean, deviation, episodes = (result[f"{task}{name}"] for name in (_MEAN, "eval_return_std", "eval_episodes"))
-        words = f"return      {mean:.2f} +- {deviation:.2f} ({episodes:.0f} evaluation episodes)"
+        counted = f"{episodes:.0f} evaluation episode{'' if episodes == 1 else 's'}"
+        words = f"return      {mean:.2f} +- {deviation:.2f} ({counted})"
         yield f"{words} in {task.removesuffix('/')}" if task else words
     if "eval_score_mean" in result:
         yield f"score       {result['eval_score_mean']:.3f} (mean of the tasks)"

@@ -44,10 +44,11 @@ def doing_seeds(parallel: int | None, ray: str | None, callbacks: Sequence[Callb
 
 
 def _report_seed(seed: int, result: TrainResult) -> None:
+    scored = "eval_score_mean" in result
+    value = f"score {result['eval_score_mean']:.3f}" if scored else f"return {result['eval_return_mean']:.2f}"
     # Not by click, which would write past the live lines of other runs.
     print(
-        f"seed {seed}: return {result['eval_return_mean']:.2f} at step {result['step']:,.0f} "
-        f"in {result['seconds']:.1f} s ({result.stop_reason})",
+        f"seed {seed}: {value} at step {result['step']:,.0f} in {result['seconds']:.1f} s ({result.stop_reason})",
         flush=True,
     )
 
@@ -55,10 +56,11 @@ def _report_seed(seed: int, result: TrainResult) -> None:
 def report_seeds(outcome: SeedsResult) -> None:
     """Print what several seeds came to."""
     if outcome.runs:
+        unit, digits = ("score ", 3) if outcome.config.run.unit == "score" else ("", 2)
         for name, estimate in (("mean", outcome.mean), ("IQM", outcome.iqm)):
             low, high = estimate.interval or (None, None)
-            interval = "" if low is None else f"  (95% confidence interval {low:.2f} to {high:.2f})"
-            click.echo(f"{name:<8} {estimate.value:.2f}{interval}")
+            between = "" if low is None else f"  (95% confidence interval {low:.{digits}f} to {high:.{digits}f})"
+            click.echo(f"{name:<8} {unit}{estimate.value:.{digits}f}{between}")
         click.echo(f"interval {outcome.method}" if len(outcome.runs) > 1 else "interval needs at least two seeds")
     if outcome.missing:
         click.echo(f"missing  seeds {', '.join(map(str, outcome.missing))}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from rl_training import resume_training, train
 from rl_training.algorithms.parts.stages import stage_ends
 from rl_training.algorithms.parts.world_policy import Moments
 from rl_training.algorithms.scalezero import ScaleZero
@@ -210,6 +212,21 @@ def test_targets_for_all_stages_but_the_last_are_enough() -> None:
     for stages, targets in ((2, (None, 9.0)), (2, (9.0, 9.0, None, None)), (3, (9.0, 9.0, 9.0, None))):
         settings = {**SMALL, "num_envs": 1, "output_dir": "unused", "stages": stages}
         build(load_config("scalezero", tasks=tasks_with(*targets), **settings)).close()
+
+
+def test_a_resumed_run_may_have_other_targets(tmp_path: Path) -> None:
+    """The new ones decide from then on what is solved, and whether stages can end."""
+    small = {"num_envs": 1, "num_simulations": 2, "batch_size": 4, "learning_starts": 8, "eval_episodes": 1}
+    settings = {**SMALL, **small, "stages": 2, "solved_episodes": 1, "output_dir": str(tmp_path)}
+    first = train(load_config("scalezero", tasks=tasks_with(NEVER, None), total_timesteps=160, **settings))
+    assert (first["stage"], first["t0/episodes"] > 0) == (0.0, True)
+    assert first.run_dir is not None
+    with pytest.raises(UserError, match=r"^stages=2: .* before the last stage, and none have one"):
+        resume_training(first.run_dir, overrides=["tasks.t0.target_return=null", "total_timesteps=240"])
+    more = resume_training(first.run_dir, overrides=["tasks.t0.target_return=1", "total_timesteps=240"])
+    assert more["stage"] == more["solved_tasks"] == 1.0
+    with pytest.raises(UserError, match=r"^tasks.t0.score=\{'low': 0.0, 'high': 9.0\}: a resumed run keeps"):
+        resume_training(first.run_dir, overrides=["tasks.t0.score={low: 0, high: 9}", "total_timesteps=300"])
 
 
 def test_solved_tasks_leave_collection_and_training_when_the_stage_ends(runs: Runs) -> None:

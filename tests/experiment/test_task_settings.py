@@ -101,6 +101,10 @@ def test_one_environment_is_one_task_without_a_name() -> None:
         ({"a": {"env_id": "X-v0", "score": {"low": 2, "high": 1}}}, "tasks.a.score: high=1 must be above low=2"),
         ({"a": {"env_id": "X-v0", "env_packages": "no-module"}}, "tasks.a.env_packages: 'no-module' is no module"),
         ({"a": {"env_id": "X-v0", "target_return": "much"}}, "tasks.a.target_return='much': must be a number"),
+        (
+            {"a" * 101: "X-v0"},
+            "tasks: 'aaaaaaaaaaaaaaaaaaaa...' has 101 characters; the name of a task has at most 100",
+        ),
         ({"a/b": "X-v0"}, "tasks: 'a/b' is no name of a task"),
         ({"walk": "X-v0", "Walk": "Y-v0"}, "tasks: 'walk' and 'Walk': the names of two tasks must differ"),
         (["X-v0", "X-v1"], "tasks: 'X-v0' and 'X-v1' would both be named 'x'; give names"),

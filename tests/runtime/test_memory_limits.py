@@ -46,6 +46,7 @@ def refused(settings: Mapping[str, Any], tmp_path: Path, **how: Any) -> str:
 
 
 PENDULUM = {"env_id": "Pendulum-v1"}
+GROWING = {"algo": "scalezero", "stages": 2, "stage_updates": 5}
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,15 @@ PENDULUM = {"env_id": "Pendulum-v1"}
         ({"algo": "sac", "batch_size": 10**8, "buffer_size": 10**8, **PENDULUM}, "batch_size=100000000: needs at"),
         ({"algo": "muzero", "latent_size": 10**9}, "latent_size=1000000000: needs at least 2.9 TiB of RAM"),
         ({"algo": "muzero", "num_simulations": 10**9}, "num_simulations=1000000000: needs at least 1.9 TiB of RAM"),
-        ({"algo": "muzero", "unroll_steps": 10**9}, "unroll_steps=1000000000: needs at least 1.9 TiB of RAM"),
+        ({"algo": "muzero", "unroll_steps": 10**9}, "unroll_steps=1000000000: needs at least 3.7 TiB of RAM"),
+        ({"algo": "sac", "n_step": 10**8, **PENDULUM}, "n_step=100000000: needs at least 667.6 GiB of RAM"),
+        ({"algo": "muzero", "n_step": 10**8}, "n_step=100000000: needs at least 381.5 GiB of RAM"),
+        ({"algo": "efficientzero", "n_step": 10**8}, "n_step=100000000: needs at least 381.5 GiB of RAM"),
+        ({"algo": "scalezero", "n_step": 10**8}, "n_step=100000000: needs at least 95.4 GiB of RAM"),
+        ({"algo": "scalezero", "context_length": 10**7}, "context_length=10000000: needs at least "),
+        (GROWING | {"adapter_rank": 10**6}, "adapter_rank=1000000: needs at least 44.3 GiB of RAM"),
+        (GROWING | {"adapter_rank": 10**6, "experts": 0}, "adapter_rank=1000000: needs at least 15.7 GiB of RAM"),
+        (GROWING | {"stages": 10**9}, "stages=1000000000: needs at least "),
         ({"algo": "dreamer", "deter": 10**6}, "deter=1000000: needs at least 5.5 TiB of RAM"),
         ({"algo": "dreamer", "batch_size": 10**7}, "batch_size=10000000: needs at least 1.5 TiB of RAM"),
         ({"algo": "recurrent_ppo", "rnn_hidden_size": 10**6}, "rnn_hidden_size=1000000: needs at least 43.7 TiB"),

@@ -129,6 +129,34 @@ def test_the_command_verifies_tasks(
     assert re.match(r"seed 7: score -?\d\.\d\d in ", said.out)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["tasks.two.score=null", "tasks.three=null"], "tasks.three.env_id=None: {} claims its score with"),
+        (["tasks.two.score=null"], "tasks.two.score=None: {} claims its score with tasks.two.score={{'low': 4.0, "),
+        (
+            ["tasks.two.score.low=-500"],
+            "tasks.two.score.low=-500.0: {} claims its score with tasks.two.score.low=4.0, and nothing else compares "
+            "with that; `rl-training train` trains with other settings",
+        ),
+        (["tasks.two.time_limit=4"], "tasks.two.time_limit=4: {} claims its score with tasks.two.time_limit=None"),
+        (["tasks.four=CartPole-v1"], "tasks.four.env_id='CartPole-v1': {} claims its score with"),
+        (["time_limit=3"], "time_limit=3: {} claims its score with time_limit=None"),
+    ],
+)
+def test_a_claim_about_tasks_is_not_compared_with_other_tasks(
+    overrides: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(load_config(config(expected={"return": 0.1, "seeds": [7]})).flat()))
+    with pytest.raises(UserError) as caught:
+        verify_preset(str(file), overrides)
+    assert str(caught.value).startswith(words.format(file))
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_a_run_goes_on_with_another_seed(tmp_path: Path) -> None:
     """Episodes begin anew in every task, with streams of the other seed; what was learned stays."""
     ended = train(config(stages=2, stage_updates=9), run_dir=tmp_path / "run")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import yaml
 
 from forgery import reseal
 from rl_training import Agent, evaluate_checkpoint, resume_training, train, train_seeds
@@ -73,6 +76,7 @@ def test_one_network_learns_tasks_of_different_spaces() -> None:
     assert isinstance(found, Mapping)
     assert {task: one.mean for task, one in found.items()} == {"two": 8.0, "three": 80.0}
     assert (found.mean, found.score) == (44.0, 1.0)
+    assert repr(found) == f"TaskEvaluations({dict(found)!r}, scores={{'two': 1.0, 'three': 1.0}})"
     assert agent.predict(np.eye(3, dtype=np.float32), deterministic=True, task="three")[0].tolist() == [0, 1, 2]
     assert agent.predict(np.array([0.0, 1.0], np.float32), deterministic=True, task="two")[0] == 1
     with pytest.raises(
@@ -226,6 +230,8 @@ def test_processes_gather_what_the_learner_itself_would() -> None:
         ("tasks.two.time_limit=4", "tasks.two.time_limit=4: a resumed run keeps"),
         ("tasks.new=CartPole-v1", "tasks.new.env_id='CartPole-v1': a resumed run keeps"),
         ("tasks.two=null", "tasks.two.env_id=None: a resumed run keeps"),
+        ("tasks.two.score.high=500", "tasks.two.score.high=500.0: a resumed run keeps its tasks.two.score.high (8.0)"),
+        ("tasks.two.score=null", "tasks.two.score=None: a resumed run keeps its tasks.two.score ({'low': 4.0, "),
     ],
 )
 def test_a_resumed_run_keeps_its_tasks(override: str, words: str, run_dir: Path) -> None:
@@ -234,11 +240,21 @@ def test_a_resumed_run_keeps_its_tasks(override: str, words: str, run_dir: Path)
     assert str(caught.value).startswith(words)
 
 
-def test_targets_and_scores_may_change_but_not_the_order(run_dir: Path, tmp_path: Path) -> None:
+def test_a_task_gets_no_score_when_its_run_is_resumed(tmp_path: Path) -> None:
+    """Its best and latest evaluations are returns, which nothing turns into scores."""
+    plain = {name: {**task, "score": None} for name, task in TWO.items()}
+    run_dir = train(tasks(tmp_path, tasks=plain, total_timesteps=100)).run_dir
+    assert run_dir is not None
+    words = "tasks.two.score={'low': 0.0, 'high': 8.0}: a resumed run keeps its tasks.two.score (None)"
+    with pytest.raises(UserError, match=re.escape(words)):
+        resume_training(run_dir, overrides=["tasks.two.score={low: 0, high: 8}", "total_timesteps=200"])
+
+
+def test_targets_may_change_but_not_the_order(run_dir: Path, tmp_path: Path) -> None:
     turned = load_config(tasks(tasks={name: TWO[name] for name in reversed(TWO)}, total_timesteps=400))
     with pytest.raises(UserError, match=r"tasks=\['three', 'two'\]: a resumed run keeps its tasks"):
         resume_training(run_dir, config=turned)
-    more = ["tasks.two.target_return=7", "tasks.two.score.high=9", "total_timesteps=310"]
+    more = ["tasks.two.target_return=7", "total_timesteps=310"]
     assert resume_training(own_copy(run_dir, tmp_path / "run"), overrides=more)["step"] == 310
 
 
@@ -347,6 +363,29 @@ def test_several_seeds_of_several_tasks(tmp_path: Path) -> None:
     result = train_seeds(tasks(tmp_path / "out", total_timesteps=60), [1, 2])
     assert sorted(result.runs) == [1, 2]
     assert all("three/eval_return_mean" in one for one in result.runs.values())
+    summary = json.loads(result.summary_file.read_text())
+    assert summary["metric"] == "eval_score_mean"
+    scores = [one["eval_score_mean"] for one in result.runs.values()]
+    assert [run["score"] for run in summary["runs"]] == list(result.values.values()) == scores
+    assert [run["return"] for run in summary["runs"]] == [one["eval_return_mean"] for one in result.runs.values()]
+    assert summary["mean"] == result.mean.value == pytest.approx(sum(scores) / 2)
+
+
+def test_the_command_reports_the_scores_of_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(load_config(tasks(total_timesteps=60)).flat()))
+    said = Command(monkeypatch, capsys)("train", file, "--seeds", "1,2", "--quiet")
+    assert said.code == 0, said.err
+    (summary,) = tmp_path.glob("runs/*/summary.json")
+    found = json.loads(summary.read_text())
+    for run in found["runs"]:
+        assert f"seed {run['seed']}: score {run['score']:.3f} at step 60 in " in said.out
+    low, high = found["confidence"]["mean"]
+    assert f"mean     score {found['mean']:.3f}  (95% confidence interval {low:.3f} to {high:.3f})" in said.out
+    assert f"IQM      score {found['iqm']:.3f}  (" in said.out
 
 
 # Stopping early.

@@ -127,6 +127,16 @@ def test_too_few_evaluations_are_said_before_training(tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.parametrize("override", ["env_id=Acrobot-v1", "env_kwargs.sutton_barto_reward=true", "time_limit=9"])
+def test_a_claim_is_not_compared_with_another_environment(
+    override: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"^[a-z_]+=.*: ppo/cartpole claims its return with [a-z_]+=[^\n]*$"):
+        verify_preset("ppo/cartpole", [override])
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_run_that_ends_too_early_is_no_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = preset(tmp_path, expected=LAST_5, early_stopping={"target_value": 1.0, "sustained": 3})

@@ -63,6 +63,10 @@ class NetworkConfig(ConfigPart):
         """At least how many numbers the networks compute of one observation, and keep for its gradient."""
         return 0
 
+    def carry_bytes(self, info: SpaceInfo) -> int:
+        """The RAM that acting in one environment takes at least for the steps before the present one."""
+        return 0
+
 
 def dense_weights(widths: Sequence[int]) -> int:
     """At least how many weights a chain of layers of these widths has, whatever its inputs and outputs are."""
@@ -126,6 +130,10 @@ class AlgorithmConfig(ConfigPart):
 
     def least_bytes(self, info: SpaceInfo, model: NetworkConfig, loop: LoopConfig, num_envs: int) -> int:
         """The RAM that an update takes at least, beside networks and memory."""
+        return 0
+
+    def more_weights(self, model: NetworkConfig) -> int:
+        """At least how many weights it adds to those that the settings of the model say."""
         return 0
 
 

@@ -50,6 +50,10 @@ class CQLConfig(SACConfig):
         probe=0.9,
     )
 
+    @property
+    def soft_targets(self) -> bool:
+        return self.backup_entropy
+
 
 class Conservatism:
     """The weight of the gap: cql_alpha, times a learned factor if there is a target for the gap."""
@@ -156,7 +160,6 @@ def build_cql(context: Context) -> OffPolicyAlgorithm:
     agent = SAC(
         context,
         Variant(
-            soft_targets=lambda cfg: bool(cfg.backup_entropy),
             fit=conservatism.fit,
             actor_learning_rate=lambda cfg: float(cfg.actor_learning_rate),
         ),

@@ -34,6 +34,8 @@ from rl_training.types import Array, Metrics, SpaceInfo, Step, mean_metrics
 
 # The implementation of networks and gradients: torch, or compiled kernels for small MLPs on a CPU.
 Engine = Literal["autograd", "mlp"]
+# Where a row of a window is stored, and its number.
+ROW_BYTES = 16
 
 
 class OffPolicyLoopConfig(CollectingLoopConfig):

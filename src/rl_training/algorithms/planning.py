@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from rl_training.algorithms.base import LoopConfig, ModelConfig, NetworkConfig, dense_weights, model_setting
 from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes, NetworkNames, widths_help
-from rl_training.algorithms.off_policy import MinibatchConfig, OffPolicyLoopConfig
+from rl_training.algorithms.off_policy import ROW_BYTES, MinibatchConfig, OffPolicyLoopConfig
 from rl_training.algorithms.settings import ConfigPart, setting
 from rl_training.ops.two_hot import Support, support_up_to
 from rl_training.types import SpaceInfo
@@ -134,7 +134,7 @@ class PlanningConfig(MinibatchConfig):
         probe=1.0,
     )
 
-    sizes: ClassVar[tuple[str, ...]] = ("batch_size", "unroll_steps", "num_simulations")
+    sizes: ClassVar[tuple[str, ...]] = ("batch_size", "unroll_steps", "n_step", "num_simulations")
 
     @property
     def reanalyzed_states(self) -> int:
@@ -142,7 +142,7 @@ class PlanningConfig(MinibatchConfig):
         return round(self.reanalyze_ratio * self.batch_size) * (self.unroll_steps + 1)
 
     def least_bytes(self, info: SpaceInfo, model: NetworkConfig, loop: LoopConfig, num_envs: int) -> int:
-        windows = self.batch_size * (self.unroll_steps + 1) * info.obs_bytes
+        windows = self.batch_size * (self.unroll_steps + self.n_step) * (info.obs_bytes + ROW_BYTES)
         return windows + 4 * model.row_numbers(info) * num_envs * (self.num_simulations + 1)
 
 

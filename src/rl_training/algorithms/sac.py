@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from pydantic import NonNegativeFloat, field_validator
 from torch import Tensor, nn
 
-from rl_training.algorithms.base import AlgorithmSpec, Context, PolicyContext
+from rl_training.algorithms.base import AlgorithmSpec, Context, LoopConfig, NetworkConfig, PolicyContext
 from rl_training.algorithms.hindsight import HindsightLoopConfig
-from rl_training.algorithms.off_policy import Minibatch, OffPolicyAlgorithm, OffPolicyConfig
+from rl_training.algorithms.off_policy import ROW_BYTES, Minibatch, OffPolicyAlgorithm, OffPolicyConfig
 from rl_training.algorithms.parts.autograd import LEAST, SQUARED_ERROR, CriticLoss, Reduction
 from rl_training.algorithms.parts.engine import FORMS
 from rl_training.algorithms.parts.networks import EnsembleModelConfig, Networks, build_networks
@@ -26,7 +26,7 @@ from rl_training.data.memory import Memory
 from rl_training.models.flat import Learner
 from rl_training.models.mlp_sac import MLPSACModel
 from rl_training.ops.value import td_target
-from rl_training.types import Array, Capabilities, Metrics
+from rl_training.types import Array, Capabilities, Metrics, SpaceInfo
 
 
 class SACConfig(OffPolicyConfig):
@@ -46,6 +46,17 @@ class SACConfig(OffPolicyConfig):
         live_when={"ent_coef": "auto"},
         probe=3.0,
     )
+
+    sizes: ClassVar[tuple[str, ...]] = (*OffPolicyConfig.sizes, "n_step")
+
+    @property
+    def soft_targets(self) -> bool:
+        """Whether targets count the entropy of every state of a chain."""
+        return True
+
+    def least_bytes(self, info: SpaceInfo, model: NetworkConfig, loop: LoopConfig, num_envs: int) -> int:
+        inside = self.batch_size * (self.n_step - 1) * (info.obs_bytes + ROW_BYTES) if self.soft_targets else 0
+        return inside + super().least_bytes(info, model, loop, num_envs)
 
     @field_validator("ent_coef", mode="before")
     @classmethod
@@ -107,12 +118,10 @@ class Variant:
     """The differences between the soft actor-critics; the defaults are SAC.
 
     `target` computes the critics' targets from the minibatch, the next actions and ent_coef times their log-densities.
-    `soft_targets` says whether they contain the entropy. `fit` is one step of the critics towards them. The policy
-    maximises the `reduction` of their values.
+    `fit` is one step of the critics towards them. The policy maximises the `reduction` of their values.
     """
 
     target: Callable[[SAC, Minibatch, Array, Array], Array] = sac_target
-    soft_targets: Callable[[Any], bool] = lambda cfg: True
     fit: Callable[[SAC, Minibatch, Array], Metrics] = fit_critics
     critic_loss: CriticLoss = SQUARED_ERROR
     reduction: Reduction = LEAST
@@ -148,7 +157,7 @@ class SAC(OffPolicyAlgorithm):
 
     def learn_part(self, memory: Memory, rows: int) -> Metrics:
         cfg = self.cfg
-        if cfg.n_step == 1 or not self._variant.soft_targets(cfg):
+        if cfg.n_step == 1 or not cfg.soft_targets:
             return super().learn_part(memory, rows)
         # A soft return counts the entropy of every state that it passes: chains need the states inside of them.
         windows = memory.windows(rows, self.batch_rng, length=cfg.n_step, across_episodes=False)
@@ -157,7 +166,7 @@ class SAC(OffPolicyAlgorithm):
     def learn(self, mini: Minibatch) -> Metrics:
         cfg, variant, size = self.cfg, self._variant, (len(mini), self.info.action_size)
         ent_coef = self.current("ent_coef")
-        weight = ent_coef if variant.soft_targets(cfg) else 0.0
+        weight = ent_coef if cfg.soft_targets else 0.0
         noise = self.batch_rng.standard_normal(size, dtype=np.float32)
         next_action, next_log_prob = self.actor.squashed_actions(mini.next_obs, noise)
         if mini.between is not None:

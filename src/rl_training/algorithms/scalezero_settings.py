@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from rl_training.algorithms.base import EncodedModelConfig, dense_weights, model_setting
+from rl_training.algorithms.base import EncodedModelConfig, NetworkConfig, dense_weights, model_setting
 from rl_training.algorithms.gumbel_muzero import EitherSearchConfig, Search, search_setting
 from rl_training.algorithms.layers import ACTIVATION_HELP, Activation, LayerSizes, NetworkNames, widths_help
 from rl_training.algorithms.planning import LatentModelConfig
@@ -54,8 +54,10 @@ class ScaleZeroModelConfig(LatentModelConfig, EncodedModelConfig):
         "hidden_sizes",
         "width",
         "layers",
+        "context_length",
         "expert_size",
         "experts",
+        "adapter_rank",
         "value_bins",
         "reward_bins",
     )
@@ -76,14 +78,30 @@ class ScaleZeroModelConfig(LatentModelConfig, EncodedModelConfig):
         )
 
     def least_weights(self, info: SpaceInfo) -> int:
-        if self.model != "auto":
-            return 0
-        layer = 4 * self.width**2 + 3 * self.width * self.expert_size * (1 + self.experts)
+        distances = 2 * self.heads * self.context_length
+        layer = sum(many * inputs * outputs for many, inputs, outputs in self._growing()) + distances
         heads = self.width * (self.value_bins + self.reward_bins + 3 * self.width)
-        return self.layers * layer + heads + dense_weights((*self.sizes_of("representation"), self.width))
+        encoder = dense_weights((*self.sizes_of("representation"), self.width)) if self.model == "auto" else 0
+        return self.layers * layer + heads + encoder
+
+    def adapter_weights(self, adapters: int) -> int:
+        """How many weights so many adapters of everything that can grow have, with the scales of all stages."""
+        scales = adapters * (adapters + 1) // 2
+        each = (many * (adapters * self.adapter_rank * (ins + outs) + scales) for many, ins, outs in self._growing())
+        return self.layers * sum(each)
+
+    def _growing(self) -> list[tuple[int, int, int]]:
+        """The matrices of a layer that can grow: how many of a kind, their inputs and outputs."""
+        width, hidden = self.width, self.expert_size
+        attention = [(1, width, 3 * width), (1, width, width)]
+        return [*attention, (1 + self.experts, width, 2 * hidden), (1 + self.experts, hidden, width)]
 
     def row_numbers(self, info: SpaceInfo) -> int:
-        return 2 * self.layers * self.width if self.model == "auto" else 0
+        return 2 * self.layers * self.width
+
+    def carry_bytes(self, info: SpaceInfo) -> int:
+        # Observations and actions are remembered. Both are read again, as a token each.
+        return (self.context_length - 1) * (info.obs_bytes + 8 + 4 * 2 * self.row_numbers(info))
 
 
 class ScaleZeroConfig(EitherSearchConfig):
@@ -144,6 +162,12 @@ class ScaleZeroConfig(EitherSearchConfig):
         live_when={"tasks": 2, "stages": 2},
         probe=1,
     )
+
+    sizes: ClassVar[tuple[str, ...]] = (*EitherSearchConfig.sizes, "stages")
+
+    def more_weights(self, model: NetworkConfig) -> int:
+        assert isinstance(model, ScaleZeroModelConfig)
+        return model.adapter_weights(self.stages - 1)
 
 
 def weights_of(cfg: ScaleZeroConfig, tasks: Mapping[str, SpaceInfo]) -> dict[str, float]:

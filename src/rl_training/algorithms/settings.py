@@ -13,7 +13,7 @@ class ConfigPart(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
     # The settings that decide how much RAM is needed. A part says how much that is at least (`least_bytes`,
-    # `least_weights`); `runtime/memory.py` adds it up before anything is made.
+    # `least_weights`, ...); `runtime/memory.py` adds it up before anything is made.
     sizes: ClassVar[tuple[str, ...]] = ()
     # Settings that others have and this one cannot have, and why.
     absent: ClassVar[Mapping[str, str]] = {}

@@ -20,6 +20,8 @@ from rl_training import __version__
 from rl_training.data.disk import open_own, own_name, read_own, write_atomically
 from rl_training.experiment.commit import current_commit
 
+# Bytes of a part of a folder's name. Names of files have at most 255, and drafts of folders have longer ones.
+_LONGEST_PART = 80
 _PACKAGES = ("torch", "numpy", "gymnasium", "numba", "mujoco", "box2d")
 
 
@@ -36,10 +38,19 @@ def versions() -> dict[str, str]:
 
 
 def run_name(algo: str, env_id: str, seed: int | None) -> str:
-    """`<algo>__<env>__seed<k>__<stamp>`, or `..seeds..` for a folder of several; safe as a file name."""
+    """`<algo>__<env>__seed<k>__<stamp>`, or `..seeds..` for a folder of several; safe as a file name.
+
+    Of a long algorithm or environment, such as the names of many tasks, it has the beginning.
+    """
     parts = (algo, env_id, "seeds" if seed is None else f"seed{seed}", time.strftime("%Y%m%d-%H%M%S"))
     plain = ("".join(c if c.isalnum() or c in "-._" else "-" for c in part) for part in parts)
-    return "__".join(re.sub("__+", "_", part) for part in plain)
+    return "__".join(_beginning(re.sub("__+", "_", part)) for part in plain)
+
+
+def _beginning(part: str) -> str:
+    """A part of a name, or its beginning if it is long; file systems count bytes."""
+    whole = part.encode()
+    return part if len(whole) <= _LONGEST_PART else whole[:_LONGEST_PART].decode(errors="ignore").rstrip("-_.")
 
 
 class RunFolder:

@@ -225,6 +225,11 @@ class RunConfig(EnvironmentPart):
         return {name: task.score for name, task in (self.tasks or {}).items() if task.score is not None}
 
     @property
+    def unit(self) -> Literal["return", "score"]:
+        """What policies are judged by: their mean return, or the mean of scores where every task has one."""
+        return "score" if self.tasks and len(self.scores) == len(self.tasks) else "return"
+
+    @property
     def target_returns(self) -> dict[str, float]:
         """The returns at which tasks count as solved, where they are given."""
         tasks = self.tasks or {}

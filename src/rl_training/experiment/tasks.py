@@ -13,6 +13,7 @@ from rl_training.types import UserError
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _VERSION = re.compile(r"-v\d+$")
 _TASK = "tasks."
+_LONGEST = 100  # characters of a name
 
 
 def name_from_id(env_id: str) -> str:
@@ -60,6 +61,9 @@ def check_names(names: Iterable[str]) -> None:
     for name in names:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of a task; letters, digits, - and _ make one")
+        if len(name) > _LONGEST:
+            shown = f"{name[:20]}..."
+            raise ValueError(f"{shown!r} has {len(name)} characters; the name of a task has at most {_LONGEST}")
         other = seen.setdefault(name.lower(), name)
         if other != name:
             raise ValueError(f"{other!r} and {name!r}: the names of two tasks must differ in more than upper case")
@@ -95,6 +99,14 @@ def spread(settings: Mapping[str, Any]) -> dict[str, Any]:
         return dict(settings)  # none, or not what they should be
     plain = {key: value for key, value in settings.items() if key != "tasks"}
     return plain | {task_key(name, key): value for name, task in tasks.items() for key, value in task.items()}
+
+
+def part_of_score(key: str, old: Any, new: Any) -> tuple[str, Any, Any]:
+    """Of two different scores of a task: `low` or `high`, whichever differs first, if both are given."""
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return key, old, new
+    part = next(part for part in (*new, *old) if old.get(part) != new.get(part))
+    return f"{key}.{part}", old.get(part), new.get(part)
 
 
 def names_in(settings: Mapping[str, Any]) -> list[str]:

@@ -8,12 +8,13 @@ from typing import Any
 from rl_training.experiment.config import Config
 from rl_training.experiment.fields import settings_of, why_without
 from rl_training.experiment.references import leads_back
-from rl_training.experiment.tasks import names_in, spread, without_task
+from rl_training.experiment.tasks import names_in, part_of_score, spread, without_task
 from rl_training.runtime.envs.ids import is_same_id
 from rl_training.types import UserError
 
-# A resumed run keeps these settings; its length, its rates and what it writes may change.
-_FIXED = ("algo", "env_id", "tasks", "env_kwargs", "vectorization", "num_envs", "num_workers", "seed")
+# A resumed run keeps these settings; its length, its rates and what it writes may change. The best and the latest
+# evaluations that it remembers are scores, where its tasks have them.
+_FIXED = ("algo", "env_id", "tasks", "env_kwargs", "vectorization", "num_envs", "num_workers", "seed", "score")
 # Whoever loads an agent may change these. Its training then goes on with new episodes.
 ANEW = ("env_kwargs", "num_envs", "seed")
 # These files may have moved; whether their contents are the same is checked when they are read.
@@ -54,7 +55,7 @@ def changes(saved: dict[str, Any], config: Config, anew: Sequence[str] = ()) -> 
             and name not in _MOVABLE
         )
         if fixed:
-            raise cannot_change(key, old, new)
+            raise cannot_change(*(part_of_score(key, old, new) if name == "score" else (key, old, new)))
         found[key] = (old, new)
     return found
 

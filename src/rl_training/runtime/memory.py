@@ -39,8 +39,7 @@ def check_memory(
     weight, kept = _weight_bytes(config, learns=learns), _Kept(config, info, maker, learns)
 
     def needed(sizes: Mapping[str, Any]) -> int:
-        weights = _with(config.model, sizes).least_weights(kept.seen(sizes))
-        return kept.bytes(sizes) + kept.update_bytes(sizes) + weight * weights
+        return kept.bytes(sizes) + kept.update_bytes(sizes) + weight * kept.weights(sizes)
 
     _check(needed, {"num_envs": num_envs, **_sizes_of(config.loop, config.model, config.algorithm)})
 
@@ -54,7 +53,7 @@ def check_memory_of_tasks(tasks: Sequence[tuple[Config, SpaceInfo, EnvMaker]], *
 
     def needed(sizes: Mapping[str, Any]) -> int:
         each = [(one, {"num_envs": one.config.run.num_envs, **sizes}) for one in kept]
-        weights = max(_with(one.config.model, sizes).least_weights(one.info) for one in kept)
+        weights = max(one.weights(its) for one, its in each)
         updates = max(one.update_bytes(its) for one, its in each)
         return weight * weights + updates + sum(one.bytes(its) for one, its in each)
 
@@ -68,7 +67,7 @@ def _weight_bytes(config: Config, *, learns: bool) -> int:
 
 
 class _Kept(NamedTuple):
-    """What a run needs beside its weights."""
+    """What a run needs."""
 
     config: Config
     info: SpaceInfo
@@ -80,10 +79,16 @@ class _Kept(NamedTuple):
         stack = self.config.loop.frame_stack
         return _restacked(self.info, stack, _with(self.config.loop, sizes).frame_stack)
 
+    def weights(self, sizes: Mapping[str, Any]) -> int:
+        """How many weights there are."""
+        model = _with(self.config.model, sizes)
+        return model.least_weights(self.seen(sizes)) + _with(self.config.algorithm, sizes).more_weights(model)
+
     def bytes(self, sizes: Mapping[str, Any]) -> int:
         """Those of environments and memory."""
         seen, envs = self.seen(sizes), int(sizes["num_envs"])
-        acting = _KEPT * envs * seen.obs_bytes + (0 if self.maker is None else self.maker.least_bytes(envs))
+        each = _KEPT * seen.obs_bytes + _with(self.config.model, sizes).carry_bytes(seen)
+        acting = envs * each + (0 if self.maker is None else self.maker.least_bytes(envs))
         return acting + (_with(self.config.loop, sizes).least_bytes(seen, envs) if self.learns else 0)
 
     def update_bytes(self, sizes: Mapping[str, Any]) -> int:
@@ -136,9 +141,11 @@ def _check(needed: Callable[[Mapping[str, Any]], int], sizes: Mapping[str, Any])
     total, available = needed(sizes), ram.available_memory()
     if available is None or total <= available:
         return
-    # The largest part is that of the setting without which the least would be needed.
+    # The largest part is that of the setting without which the least would be needed. Where several are multiplied, the
+    # largest of them is it.
     without = {name: needed({**sizes, name: _at_most(value, 1)}) for name, value in sizes.items()}
-    name = min(without, key=without.__getitem__)
+    about = min(without.values()) + total // 100
+    name = max((name for name in sizes if without[name] <= about), key=lambda name: _widest(sizes[name]))
     fits = _largest(sizes[name], lambda value: needed({**sizes, name: value}) <= available)
     rest = f" beside {ram.readable(without[name])} for the rest" if without[name] > available // 10 else ""
     advice = f"; at most {_shown(fits)} fit" if needed({**sizes, name: fits}) <= available else ""

@@ -58,11 +58,12 @@ class Speed:
 
 def evaluation_line(run: Run, metrics: Metrics) -> str:
     """What an evaluation came to, in every task."""
-    words = [
-        f"return {metrics[f'{prefix}eval_return_mean']:.1f} +- {metrics[f'{prefix}eval_return_std']:.1f} "
-        f"over {metrics[f'{prefix}eval_episodes']:.0f} episodes" + (f" in {task}" if task else "")
-        for task, prefix in ((task, f"{task}/" if task else "") for task in run.config.tasks)
-    ]
+    words = []
+    for task, prefix in ((task, f"{task}/" if task else "") for task in run.config.tasks):
+        mean, deviation = metrics[f"{prefix}eval_return_mean"], metrics[f"{prefix}eval_return_std"]
+        episodes = metrics[f"{prefix}eval_episodes"]
+        counted = f"{episodes:.0f} episode{'' if episodes == 1 else 's'}"
+        words.append(f"return {mean:.1f} +- {deviation:.1f} over {counted}" + (f" in {task}" if task else ""))
     return f"step {run.steps:,}: evaluation {', '.join(words)}"
 
 

@@ -34,7 +34,7 @@ from rl_training.types import UserError
 
 _LOG = logging.getLogger("rl_training")
 
-METRIC = "eval_return_mean"
+_RETURN = "eval_return_mean"
 _SUMMARY = "summary.json"
 LEVEL = 0.95
 RESAMPLES = 10_000
@@ -71,7 +71,17 @@ class SeedsResult:
     @property
     def returns(self) -> dict[int, float]:
         """The final evaluation's mean return of every run."""
-        return {seed: run[METRIC] for seed, run in self.runs.items()}
+        return {seed: run[_RETURN] for seed, run in self.runs.items()}
+
+    @property
+    def metric(self) -> str:
+        """What the runs are judged by: the mean return, or the mean score where every task has a score."""
+        return f"eval_{self.config.run.unit}_mean"
+
+    @property
+    def values(self) -> dict[int, float]:
+        """The final evaluation of every run in that unit."""
+        return {seed: run[self.metric] for seed, run in self.runs.items()}
 
     @property
     def mean(self) -> Estimate:
@@ -93,7 +103,7 @@ class SeedsResult:
         return self.folder / _SUMMARY
 
     def _estimate(self, statistic: Any) -> Estimate:
-        values = np.array(list(self.returns.values()))
+        values = np.array(list(self.values.values()))
         if len(values) < 2:
             return Estimate(float(statistic(values)), None)
         low, high = bootstrap_interval(values, statistic, level=LEVEL, resamples=RESAMPLES)
@@ -102,14 +112,15 @@ class SeedsResult:
     def summary(self) -> dict[str, Any]:
         """The contents of `summary.json`, as plain data."""
         content: dict[str, Any] = {
-            "metric": METRIC,
+            "metric": self.metric,
             "run_id": self.id,
             "seeds": list(self.seeds),
             "missing": list(self.missing),
             "runs": [
                 {
                     "seed": seed,
-                    "return": run[METRIC],
+                    "return": run[_RETURN],
+                    self.config.run.unit: run[self.metric],  # the same, or the score beside it
                     "steps": int(run["step"]),
                     "seconds": run["seconds"],
                     "stop_reason": run.stop_reason,

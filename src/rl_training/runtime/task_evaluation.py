@@ -37,6 +37,9 @@ class TaskEvaluations(Mapping[str, Evaluation]):
     def __len__(self) -> int:
         return len(self._by_task)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._by_task!r}, scores={self.scores!r})"
+
     @property
     def by_task(self) -> Mapping[str, Evaluation]:
         return self
@@ -114,5 +117,5 @@ def evaluation_metrics(settings: RunConfig, single: tuple[str, ...]) -> tuple[st
         return single
     example = Evaluation(returns=(0.0,), lengths=(1,))
     evaluations = TaskEvaluations(dict.fromkeys(settings.tasks, example), settings.scores)
-    stem = "eval_return" if evaluations.score is None else SCORE
+    stem = f"eval_{settings.unit}"
     return *evaluations.metrics(), f"{stem}_best", f"{stem}_last5_mean"

@@ -13,6 +13,7 @@ from rl_training.experiment.config import Config, load_config
 from rl_training.experiment.presets import preset_names
 from rl_training.experiment.registry import REGISTRY, proper_name
 from rl_training.experiment.settings import Expected
+from rl_training.experiment.tasks import part_of_score, spread, without_task
 from rl_training.runtime.arguments import AnyCallback
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.run import Run
@@ -20,6 +21,9 @@ from rl_training.runtime.task_evaluation import SCORE
 from rl_training.runtime.train import build
 from rl_training.runtime.train import run as run_training
 from rl_training.types import Metrics, UserError
+
+# What these settings say of a run or of a task decides what its returns and scores mean.
+_MEASURED_IN = ("env_id", "env_kwargs", "time_limit", "score", "eval_opponent")
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,9 @@ def verify_preset(
     if proper_name(preset) in REGISTRY:
         own = [name for name in preset_names() if name.partition("/")[0] == proper_name(preset)]
         raise UserError(f"{preset!r}: is an algorithm; verify one of its presets: {', '.join(own)}")
-    config = load_config(preset, overrides)
-    expected, bar = _claim(preset, config)
+    claimed, config = load_config(preset), load_config(preset, overrides)
+    _check_the_same_is_measured(preset, claimed, config)
+    (expected, bar), unit = _claim(preset, config), claimed.run.unit
     returns, minutes, finals = {}, {}, {}
     for seed in seeds or expected.seeds:
         evaluations = _Evaluations()
@@ -91,12 +96,21 @@ def verify_preset(
                 returns[seed] = _final(run, expected.episodes)
         finally:
             run.close()
-    return Verification(preset, bar, expected.measure, returns, minutes, expected.final_return, finals, _unit(config))
+    return Verification(preset, bar, expected.measure, returns, minutes, expected.final_return, finals, unit)
 
 
-def _unit(config: Config) -> Literal["return", "score"]:
-    tasks, scores = config.run.tasks, config.run.scores
-    return "score" if tasks and len(scores) == len(tasks) else "return"
+def _check_the_same_is_measured(preset: str, claimed: Config, config: Config) -> None:
+    """Raise a UserError if an override changes what the claim of a preset is measured in."""
+    old, new = spread(claimed.flat()), spread(config.flat())
+    for key in sorted(old.keys() | new.keys()):
+        name = without_task(key)
+        if name in _MEASURED_IN and old.get(key) != new.get(key):
+            there = (key, old.get(key), new.get(key))
+            part, was, now = part_of_score(*there) if name == "score" else there
+            raise UserError(
+                f"{part}={now!r}: {preset} claims its {claimed.run.unit} with {part}={was!r}, and nothing else "
+                "compares with that; `rl-training train` trains with other settings"
+            )
 
 
 def _claim(preset: str, config: Config) -> tuple[Expected, float]:
