@@ -202,6 +202,45 @@ def test_pictures_of_several_runs_show_returns_alone(tmp_path: Path) -> None:
         plot_runs(runs, metrics=["cartpole/expert_*"])
 
 
+def test_runs_with_other_tasks_have_a_panel_for_every_task(tmp_path: Path) -> None:
+    one, other = write(tmp_path / "one", ("c", "a")), write(tmp_path / "other", ("d", "c"), seed=1)
+    figure = figure_of([one, other])
+    assert titles(figure) == ["a", "c", "d"]
+    assert [len(panel.get_lines()) for panel in figure.axes] == [1, 2, 1]
+    assert legend(figure) == ["tasks=c+a", "tasks=d+c"]
+    shared = figure.axes[1].get_lines()
+    assert len({line.get_color() for line in shared}) == 2
+    figure = figure_of([one, other], ("stage", "eval_return_mean"))
+    assert titles(figure)[:2] == ["a: Evaluation: greedy actions", "a, c: stage"]
+    swapped = with_tasks(tmp_path / "swapped", {"c": {"env_id": "Bot"}, "a": {"env_id": "Cart"}})
+    figure = figure_of([one, swapped])
+    assert titles(figure) == ["a (Cart)", "a (a-v0)", "c (Bot)", "c (c-v0)"]
+
+
+def with_tasks(folder: Path, tasks: dict[str, Any]) -> Path:
+    """A run whose tasks have these settings."""
+    write(folder, tuple(tasks))
+    (folder / "config.yaml").write_text(yaml.safe_dump({"algo": "mine", "seed": 0, "tasks": tasks}, sort_keys=False))
+    return folder
+
+
+def test_labels_name_the_settings_of_tasks_that_differ(tmp_path: Path) -> None:
+    plain: dict[str, Any] = {task: {"env_id": f"{task}-v0"} for task in ("c", "a", "b")}
+    others = [
+        plain,
+        plain | {"a": {"env_id": "a-v0", "score": {"low": 0, "high": 9}}},
+        plain | {"a": {"env_id": "x"}},
+        {"c": plain["c"]},
+    ]
+    first, scored, moved, fewer = (read_run(with_tasks(tmp_path / str(n), tasks)) for n, tasks in enumerate(others))
+    for other, labels in (
+        (scored, [f"tasks.a.score.high={high}, tasks.a.score.low={low}" for high, low in (("null", "null"), (9, 0))]),
+        (moved, ["tasks.a.env_id=a-v0", "tasks.a.env_id=x"]),
+        (fewer, ["tasks=c+a+b", "tasks=c"]),
+    ):
+        assert [group.label for group in group_runs([first, other])] == labels
+
+
 def test_a_run_without_these_metrics_is_drawn_without_a_legend(tmp_path: Path) -> None:
     run = read_run(write(tmp_path / "run", ("catch",), stages={}))
     assert draw(group_runs([run]), ["catch/eval_return_mean"]).legends == []

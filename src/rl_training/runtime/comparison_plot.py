@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_training.runtime.comparison import ALL, Comparison, Estimate
+from rl_training.runtime.comparison import ALL, SCORES, Comparison, Estimate
 from rl_training.runtime.extras import import_extra
-from rl_training.runtime.plots import COLOURS, DARK, columns_for, picture_file, write_picture
+from rl_training.runtime.panels import columns_for
+from rl_training.runtime.plots import COLOURS, DARK, picture_file, write_picture
+
+# What the rows of all environments are scaled by.
+_SCALES = {ALL: "from the lowest run to the highest", SCORES: "score"}
 
 
 def plot_comparison(compared: Comparison, *, output: str | Path, dark: bool = False) -> Path:
@@ -37,7 +41,7 @@ def draw_comparison(compared: Comparison) -> Any:
         for index, mean in enumerate(row.means):
             _draw_estimate(panel, index, mean, COLOURS[index % len(COLOURS)])
         _name_rows(panel, compared.sides if place % columns == 0 else [""] * count)
-        panel.set_xlabel("from the lowest run to the highest" if row.environment == ALL else f"last {compared.metric}")
+        panel.set_xlabel(_SCALES.get(row.environment, f"last {compared.metric}"))
     _draw_chances(figure.add_subplot(grid[lines, :]), compared)
     layout: Any = figure.get_layout_engine()
     layout.set(h_pad=0.09, wspace=0.05)
