@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from test_plots import matplotlib, write_run
 from rl_training import UserError
 from rl_training.cli import cli
 from rl_training.ops.statistics import interquartile_mean, probability_of_improvement, stratified_resamples
-from rl_training.runtime.comparison import ALL, SCORES, compare_runs
+from rl_training.runtime.comparison import ALL, SCORES, compare_runs, short_names
+from rl_training.runtime.comparison_plot import draw_comparison
 
 
 def runs(folder: Path, scores: list[float], **settings: Any) -> Path:
@@ -30,7 +31,7 @@ def runs(folder: Path, scores: list[float], **settings: Any) -> Path:
 def test_the_probability_of_improvement_counts_pairs() -> None:
     rng = np.random.default_rng(0)
     ours, theirs = rng.integers(0, 5, 7).astype(float), rng.integers(0, 5, 4).astype(float)
-    by_hand = np.mean([1.0 if a > b else 0.5 if a == b else 0.0 for a, b in product(ours, theirs)])
+    by_hand = np.mean([1.0 if a > b else 0.5 if a == b else 0.0 for a, b in itertools.product(ours, theirs)])
     assert probability_of_improvement(ours, theirs) == pytest.approx(by_hand)
     assert probability_of_improvement(np.array([1.0, 2.0]), np.array([1.0, 2.0])) == 0.5
     assert probability_of_improvement(np.array([3.0]), np.array([1.0, 2.0])) == 1.0
@@ -149,6 +150,48 @@ def test_mistakes_are_one_message(
         call(*arguments)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+# Long names.
+
+
+def test_names_of_sides_are_what_tells_them_apart() -> None:
+    assert short_names(["runs/ppo", "runs/sac"]) == ["ppo", "sac"]
+    assert short_names(["runs", "runs/sac__*"]) == ["runs", "runs/sac__*"]
+    assert short_names(["a/x", "b/x"]) == ["a/x", "b/x"]
+    folders = [f"/tmp/runs/scalezero__cartpole-acrobot__seed{seed}__20261119-21394{seed}" for seed in (1, 2)]
+    assert short_names(folders) == ["seed1__20261119-213941", "seed2__20261119-213942"]
+    other = "elsewhere/multi_task_dqn-SPEC__cartpole-acrobot__seed2__20261119-213452"
+    assert short_names([folders[0], other]) == ["scalezero__cartpole-...-213941", "multi_task_dqn-SPEC_...-213452"]
+    assert short_names([f"{'x' * 20}{k}{'y' * 20}" for k in "abc"]) == [
+        f"{k}: {'x' * 20}...{'y' * 7}" for k in (1, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize("sides", [2, 3])
+@pytest.mark.parametrize("tasks", [1, 2, 7])
+def test_nothing_is_cut_off_where_names_are_long(
+    sides: int, tasks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returns = {f"a-rather-long-name-of-a-task-{task}": float(task) for task in range(tasks)}
+    folders = [
+        several(tmp_path / f"{side}-an-algorithm__with-many-tasks-at-once__seed{side}__20261119-21394{side}", returns)
+        for side in range(sides)
+    ]
+    compared = compare_runs(folders)
+    assert all(len(cell) < 100 for row in compared.table() for cell in row)
+    figure = draw_comparison(compared)
+    figure.draw_without_rendering()  # a layout that does not fit would be a warning, and so an error
+    for panel in figure.axes:
+        assert panel.get_window_extent().width > 2.5 * figure.dpi
+        for text in (panel.title, *panel.get_yticklabels()):
+            box = text.get_window_extent()
+            assert box.x0 >= 0.0
+            assert box.x1 <= figure.bbox.width
+    *means, chances = figure.axes
+    assert not any(panel.get_tightbbox().overlaps(chances.get_tightbbox()) for panel in means)
+    labels = [label.get_window_extent() for label in chances.get_yticklabels()]
+    assert not any(upper.overlaps(lower) for upper, lower in itertools.pairwise(labels))
 
 
 # Several tasks in one run.

@@ -178,6 +178,22 @@ def test_nothing_lies_on_anything_else(tmp_path: Path) -> None:
         assert names.get_window_extent().y1 < panel.get_tightbbox().y0
 
 
+@pytest.mark.parametrize("count", [1, 3, 5, 7])
+def test_the_lowest_panel_of_every_column_has_its_steps(count: int, tmp_path: Path) -> None:
+    figure = picture(write(tmp_path / "run", tuple(f"a-rather-long-name-of-a-task-{task}" for task in range(count))))
+    figure.draw_without_rendering()
+    lowest: dict[int, Any] = {}
+    for panel in figure.axes:
+        lowest[panel.get_subplotspec().colspan.start] = panel
+    for panel in figure.axes:
+        at_the_bottom = panel in lowest.values()
+        assert panel.xaxis.get_tick_params()["labelbottom"] == at_the_bottom
+        assert panel.get_xlabel() == ("environment steps" if at_the_bottom else "")
+    heading = figure._suptitle.get_window_extent()
+    assert heading.x0 >= 0.0
+    assert heading.y0 >= max(panel.title.get_window_extent().y1 for panel in figure.axes)
+
+
 # Targets
 
 

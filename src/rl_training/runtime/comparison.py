@@ -22,6 +22,8 @@ METRIC = "eval_return_mean"
 # All environments together, scaled by what the runs reached, or by the scores of tasks.
 ALL = "all, scaled"
 SCORES = "all, by score"
+_LONGEST_NAME = 30
+_HEAD = 20  # letters of a long name before the middle that it loses
 _RESAMPLES = 10_000
 _LEVEL = 0.95
 
@@ -57,13 +59,46 @@ class Comparison:
     rows: Sequence[Row]
     notes: Sequence[str] = field(default_factory=tuple)
 
+    @property
+    def labels(self) -> list[str]:
+        """Short names of the sides."""
+        return short_names(self.sides)
+
     def table(self) -> Iterator[tuple[str, ...]]:
         """The comparison as rows of text."""
-        beats = [f"P({name} > {self.sides[0]})" for name in self.sides[1:]]
-        yield ("environment", *(f"{name} (IQM)" for name in self.sides), *beats, "runs")
+        first, *others = self.labels
+        beats = [f"P({name} > {first})" for name in others]
+        yield ("environment", *(f"{name} (IQM)" for name in self.labels), *beats, "runs")
         for row in self.rows:
             means = (mean.text(3 if row.environment in (ALL, SCORES) else 2) for mean in row.means)
             yield (row.environment, *means, *(chance.text(2) for chance in row.better), " / ".join(map(str, row.runs)))
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """What tells names apart: without the folders that all are in.
+
+    If they are long, without any folders if these are not needed, and without the words that all begin with; what is
+    still long loses its middle.
+    """
+    found = _without_beginning(names, "/")
+    last = [name.rpartition("/")[2] for name in found]
+    if max(map(len, found)) > _LONGEST_NAME and len(set(last)) == len(last):
+        found = last
+    if max(map(len, found)) > _LONGEST_NAME:
+        found = _without_beginning(found, "__")
+    cut = [
+        name if len(name) <= _LONGEST_NAME else f"{name[:_HEAD]}...{name[_HEAD + 3 - _LONGEST_NAME :]}"
+        for name in found
+    ]
+    return [name if cut.count(name) == 1 else f"{place}: {name}" for place, name in enumerate(cut, 1)]
+
+
+def _without_beginning(names: Sequence[str], separator: str) -> list[str]:
+    """Names without the words that all begin with, of which every name keeps its last."""
+    words = [name.split(separator) for name in names]
+    most = min(map(len, words)) - 1
+    same = next((k for k in range(most) if len({name[k] for name in words}) > 1), most)
+    return [separator.join(name[same:]) for name in words]
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,7 @@ _GRID = 200
 _RESAMPLES = 2_000
 _MOST_MARKERS = 30
 _ABOVE_STAGES = 14.0  # points between a panel and its title where the labels of stages are between them
+_HEADING_LETTERS = 8.5  # of a heading, in an inch
 # Okabe and Ito's colours, which are safe for colour-blind readers; then the same colours with dashes.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888")
 _DASHES = ("-", "--", ":", "-.")
@@ -188,14 +190,27 @@ def draw(groups: Sequence[Group], metrics: Sequence[str]) -> Any:
         _tidy(panel)
     for panel in panels[len(cells) :]:
         panel.remove()
+    if not several:
+        _label_lowest(panels[: len(cells)], columns)
     for panel in panels[1:] if same_scale else ():
         panel.set_ylabel("")
         panel.tick_params(axis="y", length=0)
     layout: Any = figure.get_layout_engine()
     layout.set(wspace=0.05, hspace=0.06)
-    figure.suptitle(heading_of(groups, metrics), fontsize=12, fontweight="bold")
+    letters = int(_HEADING_LETTERS * figure.get_figwidth())
+    heading = textwrap.wrap(heading_of(groups, metrics), letters, break_on_hyphens=False)
+    figure.set_figheight(figure.get_figheight() + 0.2 * (len(heading) - 1))
+    figure.suptitle("\n".join(heading), fontsize=12, fontweight="bold")
     _draw_legend(figure, list(panels[: len(cells)]), groups)
     return figure
+
+
+def _label_lowest(panels: Sequence[Any], columns: int) -> None:
+    """Panels with the same steps are labelled in the lowest one of every column, which has a hole below or not."""
+    for place, panel in enumerate(panels):
+        lowest = place + columns >= len(panels)
+        panel.tick_params(axis="x", labelbottom=lowest)
+        panel.set_xlabel(panel.get_xlabel() if lowest else "")
 
 
 def _draw_legend(figure: Any, panels: Sequence[Any], groups: Sequence[Group]) -> None:
