@@ -108,6 +108,7 @@ def test_shares_are_areas_from_0_to_1_in_the_order_of_the_experts(tmp_path: Path
     assert {(100.0, 0.4), (100.0, 0.5)} <= second, "the second area stands on the first"
     assert max(y for _, y in last) == pytest.approx(1.0)
     assert len({tuple(area.get_facecolor()[0]) for area in panel.collections}) == 4
+    assert not any(area.get_linewidth()[0] for area in panel.collections), "an expert without a share would be a line"
 
 
 def test_the_areas_of_a_task_end_where_it_leaves_training(tmp_path: Path) -> None:
@@ -134,6 +135,7 @@ def test_ten_experts_are_in_order_and_can_be_told_apart(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     (panel,) = picture(folder).axes
     assert len({tuple(area.get_facecolor()[0]) for area in panel.collections}) == 11
+    assert [bool(area.get_hatch()) for area in panel.collections] == [False] * 7 + [True] * 4
     assert all(area.get_linewidth()[0] > 0.0 for area in panel.collections), "a single step has nothing but its edge"
 
 
@@ -164,6 +166,7 @@ def test_stages_that_begin_together_share_a_label(tmp_path: Path) -> None:
     panel = picture(write(tmp_path / "run", stages={300.0: 1, 400.0: 2, 800.0: 3})).axes[0]
     assert stage_lines(panel) == [300.0, 400.0, 800.0]
     assert words(panel) == ["stages 1-2", "stage 3"]
+    assert [text.xy[0] for text in panel.texts] == [350.0, 800.0]
 
 
 def test_nothing_lies_on_anything_else(tmp_path: Path) -> None:
@@ -188,7 +191,8 @@ def test_the_lowest_panel_of_every_column_has_its_steps(count: int, tmp_path: Pa
     for panel in figure.axes:
         at_the_bottom = panel in lowest.values()
         assert panel.xaxis.get_tick_params()["labelbottom"] == at_the_bottom
-        assert panel.get_xlabel() == ("environment steps" if at_the_bottom else "")
+        steps = "environment steps of all tasks" if count > 1 else "environment steps"
+        assert panel.get_xlabel() == (steps if at_the_bottom else "")
     heading = figure._suptitle.get_window_extent()
     assert heading.x0 >= 0.0
     assert heading.y0 >= max(panel.title.get_window_extent().y1 for panel in figure.axes)

@@ -72,7 +72,8 @@ def clock_of(groups: Sequence[Group]) -> str:
     """What the steps of some groups are."""
     entries = [REGISTRY.get(str(group.runs[0].config.get("algo"))) for group in groups]
     offline = all(entry is not None and entry.capabilities.offline for entry in entries)
-    return "gradient steps" if offline else "environment steps"
+    of_tasks = any(len(group.places) > 1 for group in groups)
+    return "gradient steps" if offline else f"environment steps{' of all tasks' if of_tasks else ''}"
 
 
 def heading_of(groups: Sequence[Group], metrics: Sequence[str]) -> str:

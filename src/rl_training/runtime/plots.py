@@ -49,9 +49,10 @@ _RESAMPLES = 2_000
 _MOST_MARKERS = 30
 _ABOVE_STAGES = 14.0  # points between a panel and its title where the labels of stages are between them
 _HEADING_LETTERS = 8.5  # of a heading, in an inch
-# Okabe and Ito's colours, which are safe for colour-blind readers; then the same colours with dashes.
+# Okabe and Ito's colours, which are safe for colour-blind readers; then the same colours with dashes, or hatches.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888")
 _DASHES = ("-", "--", ":", "-.")
+_HATCHES = (None, "////", "....", "xxxx")
 # The background of dark pages, and what is written on it.
 DARK = dict.fromkeys(("figure.facecolor", "axes.facecolor"), "#0d1117") | dict.fromkeys(
     ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#e6edf3"
@@ -278,17 +279,19 @@ def _draw_details(panel: Any, run: LoggedRun, metric: str) -> None:
 
 
 def _draw_shares(panel: Any, run: LoggedRun, metric: str) -> None:
-    """Shares as areas on top of each other; their edges show a single step too."""
+    """Shares as areas on top of each other. They have edges where there is one step, which nothing else would show."""
     shares = shares_of(metric, run.metrics)
     together = common_curves([run.curve(name) for name in shares])
     if together is None:
         return
     steps, values = together
     tops = np.cumsum(values, axis=-1)
+    width = 1.0 if len(steps) == 1 else 0.0
     for index, label in enumerate(shares.values()):
         again, colour = divmod(index, len(COLOURS))
         style = dict.fromkeys(("facecolor", "edgecolor"), COLOURS[colour]) | {"alpha": 0.8 * 0.45**again}
-        panel.fill_between(steps, tops[:, index] - values[:, index], tops[:, index], **style, label=label)
+        style |= {"linewidth": width, "hatch": _HATCHES[again % len(_HATCHES)], "label": label}
+        panel.fill_between(steps, tops[:, index] - values[:, index], tops[:, index], **style)
     panel.set_ylim(0.0, 1.0)
 
 
