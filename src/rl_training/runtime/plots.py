@@ -192,7 +192,7 @@ def draw(groups: Sequence[Group], metrics: Sequence[str]) -> Any:
     for panel in panels[len(cells) :]:
         panel.remove()
     if not several:
-        _label_lowest(panels[: len(cells)], columns)
+        _label_lowest(list(panels[: len(cells)]), columns)
     for panel in panels[1:] if same_scale else ():
         panel.set_ylabel("")
         panel.tick_params(axis="y", length=0)
@@ -289,7 +289,7 @@ def _draw_shares(panel: Any, run: LoggedRun, metric: str) -> None:
     width = 1.0 if len(steps) == 1 else 0.0
     for index, label in enumerate(shares.values()):
         again, colour = divmod(index, len(COLOURS))
-        style = dict.fromkeys(("facecolor", "edgecolor"), COLOURS[colour]) | {"alpha": 0.8 * 0.45**again}
+        style: dict[str, Any] = {"facecolor": COLOURS[colour], "edgecolor": COLOURS[colour], "alpha": 0.8 * 0.45**again}
         style |= {"linewidth": width, "hatch": _HATCHES[again % len(_HATCHES)], "label": label}
         panel.fill_between(steps, tops[:, index] - values[:, index], tops[:, index], **style)
     panel.set_ylim(0.0, 1.0)
