@@ -75,12 +75,13 @@ def plot(
     if compare:
         _plot_comparison(runs, metrics, output, dark=dark)
         return
+    from rl_training.runtime.panels import in_several_places
     from rl_training.runtime.plots import plot_runs
 
     drawn = plot_runs(runs, metrics=metrics, output=output, dark=dark)
     for note in drawn.notes:
         click.echo(f"note: {note}", err=True)
-    several = len({group.environment for group in drawn.groups}) > 1
+    several = in_several_places(drawn.groups)
     for group in drawn.groups:
         where = f"{group.environment}: " if several else ""
         click.echo(f"{where}{group.label}: {len(group.runs)} run{'' if len(group.runs) == 1 else 's'}")

@@ -108,6 +108,7 @@ def test_shares_are_areas_from_0_to_1_in_the_order_of_the_experts(tmp_path: Path
     assert {(100.0, 0.4), (100.0, 0.5)} <= second, "the second area stands on the first"
     assert max(y for _, y in last) == pytest.approx(1.0)
     assert len({tuple(area.get_facecolor()[0]) for area in panel.collections}) == 4
+    assert not any(area.get_linewidth()[0] for area in panel.collections), "an expert without a share would be a line"
 
 
 def test_the_areas_of_a_task_end_where_it_leaves_training(tmp_path: Path) -> None:
@@ -134,6 +135,7 @@ def test_ten_experts_are_in_order_and_can_be_told_apart(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     (panel,) = picture(folder).axes
     assert len({tuple(area.get_facecolor()[0]) for area in panel.collections}) == 11
+    assert [bool(area.get_hatch()) for area in panel.collections] == [False] * 7 + [True] * 4
     assert all(area.get_linewidth()[0] > 0.0 for area in panel.collections), "a single step has nothing but its edge"
 
 
@@ -164,6 +166,7 @@ def test_stages_that_begin_together_share_a_label(tmp_path: Path) -> None:
     panel = picture(write(tmp_path / "run", stages={300.0: 1, 400.0: 2, 800.0: 3})).axes[0]
     assert stage_lines(panel) == [300.0, 400.0, 800.0]
     assert words(panel) == ["stages 1-2", "stage 3"]
+    assert [text.xy[0] for text in panel.texts] == [350.0, 800.0]
 
 
 def test_nothing_lies_on_anything_else(tmp_path: Path) -> None:
@@ -176,6 +179,23 @@ def test_nothing_lies_on_anything_else(tmp_path: Path) -> None:
         assert not labels[0].overlaps(labels[1])
         assert not any(label.overlaps(title) or label.overlaps(panel.get_window_extent()) for label in labels)
         assert names.get_window_extent().y1 < panel.get_tightbbox().y0
+
+
+@pytest.mark.parametrize("count", [1, 3, 5, 7])
+def test_the_lowest_panel_of_every_column_has_its_steps(count: int, tmp_path: Path) -> None:
+    figure = picture(write(tmp_path / "run", tuple(f"a-rather-long-name-of-a-task-{task}" for task in range(count))))
+    figure.draw_without_rendering()
+    lowest: dict[int, Any] = {}
+    for panel in figure.axes:
+        lowest[panel.get_subplotspec().colspan.start] = panel
+    for panel in figure.axes:
+        at_the_bottom = panel in lowest.values()
+        assert panel.xaxis.get_tick_params()["labelbottom"] == at_the_bottom
+        steps = "environment steps of all tasks" if count > 1 else "environment steps"
+        assert panel.get_xlabel() == (steps if at_the_bottom else "")
+    heading = figure._suptitle.get_window_extent()
+    assert heading.x0 >= 0.0
+    assert heading.y0 >= max(panel.title.get_window_extent().y1 for panel in figure.axes)
 
 
 # Targets
@@ -200,6 +220,45 @@ def test_pictures_of_several_runs_show_returns_alone(tmp_path: Path) -> None:
         assert (stage_lines(panel), target_lines(panel), words(panel)) == ([], [], [])
     with pytest.raises(UserError, match="no such metric"):
         plot_runs(runs, metrics=["cartpole/expert_*"])
+
+
+def test_runs_with_other_tasks_have_a_panel_for_every_task(tmp_path: Path) -> None:
+    one, other = write(tmp_path / "one", ("c", "a")), write(tmp_path / "other", ("d", "c"), seed=1)
+    figure = figure_of([one, other])
+    assert titles(figure) == ["a", "c", "d"]
+    assert [len(panel.get_lines()) for panel in figure.axes] == [1, 2, 1]
+    assert legend(figure) == ["tasks=c+a", "tasks=d+c"]
+    shared = figure.axes[1].get_lines()
+    assert len({line.get_color() for line in shared}) == 2
+    figure = figure_of([one, other], ("stage", "eval_return_mean"))
+    assert titles(figure)[:2] == ["a: Evaluation: greedy actions", "a, c: stage"]
+    swapped = with_tasks(tmp_path / "swapped", {"c": {"env_id": "Bot"}, "a": {"env_id": "Cart"}})
+    figure = figure_of([one, swapped])
+    assert titles(figure) == ["a (Cart)", "a (a-v0)", "c (Bot)", "c (c-v0)"]
+
+
+def with_tasks(folder: Path, tasks: dict[str, Any]) -> Path:
+    """A run whose tasks have these settings."""
+    write(folder, tuple(tasks))
+    (folder / "config.yaml").write_text(yaml.safe_dump({"algo": "mine", "seed": 0, "tasks": tasks}, sort_keys=False))
+    return folder
+
+
+def test_labels_name_the_settings_of_tasks_that_differ(tmp_path: Path) -> None:
+    plain: dict[str, Any] = {task: {"env_id": f"{task}-v0"} for task in ("c", "a", "b")}
+    others = [
+        plain,
+        plain | {"a": {"env_id": "a-v0", "score": {"low": 0, "high": 9}}},
+        plain | {"a": {"env_id": "x"}},
+        {"c": plain["c"]},
+    ]
+    first, scored, moved, fewer = (read_run(with_tasks(tmp_path / str(n), tasks)) for n, tasks in enumerate(others))
+    for other, labels in (
+        (scored, [f"tasks.a.score.high={high}, tasks.a.score.low={low}" for high, low in (("null", "null"), (9, 0))]),
+        (moved, ["tasks.a.env_id=a-v0", "tasks.a.env_id=x"]),
+        (fewer, ["tasks=c+a+b", "tasks=c"]),
+    ):
+        assert [group.label for group in group_runs([first, other])] == labels
 
 
 def test_a_run_without_these_metrics_is_drawn_without_a_legend(tmp_path: Path) -> None:

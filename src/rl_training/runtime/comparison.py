@@ -15,10 +15,15 @@ import numpy as np
 from rl_training.experiment.registry import suggest
 from rl_training.ops.statistics import interquartile_mean, probability_of_improvement, stratified_resamples
 from rl_training.runtime.logged_runs import LoggedRun, read_runs
+from rl_training.runtime.places import Where, place_names, score_of
 from rl_training.types import Array, UserError
 
 METRIC = "eval_return_mean"
+# All environments together, scaled by what the runs reached, or by the scores of tasks.
 ALL = "all, scaled"
+SCORES = "all, by score"
+_LONGEST_NAME = 30
+_HEAD = 20  # letters of a long name before the middle that it loses
 _RESAMPLES = 10_000
 _LEVEL = 0.95
 
@@ -37,7 +42,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """One environment, or all of them: the interquartile mean of each side, and how likely each beats the first."""
+    """One environment or task, or all: the interquartile mean of each side, and how likely each beats the first."""
 
     environment: str
     runs: Sequence[int]
@@ -54,20 +59,70 @@ class Comparison:
     rows: Sequence[Row]
     notes: Sequence[str] = field(default_factory=tuple)
 
+    @property
+    def labels(self) -> list[str]:
+        """Short names of the sides."""
+        return short_names(self.sides)
+
     def table(self) -> Iterator[tuple[str, ...]]:
         """The comparison as rows of text."""
-        beats = [f"P({name} > {self.sides[0]})" for name in self.sides[1:]]
-        yield ("environment", *(f"{name} (IQM)" for name in self.sides), *beats, "runs")
+        first, *others = self.labels
+        beats = [f"P({name} > {first})" for name in others]
+        yield ("environment", *(f"{name} (IQM)" for name in self.labels), *beats, "runs")
         for row in self.rows:
-            means = (mean.text(3 if row.environment == ALL else 2) for mean in row.means)
+            means = (mean.text(3 if row.environment in (ALL, SCORES) else 2) for mean in row.means)
             yield (row.environment, *means, *(chance.text(2) for chance in row.better), " / ".join(map(str, row.runs)))
 
 
-def compare_runs(sides: Sequence[str | Path], *, metric: str = METRIC) -> Comparison:
-    """Compare the last values of a metric between sets of runs, in every environment that all of them have.
+def short_names(names: Sequence[str]) -> list[str]:
+    """What tells names apart: without the folders that all are in.
 
-    A side is a run, a folder of runs, or a pattern. Several environments are also taken together: their scores are
-    scaled so that the lowest of any run is 0 and the highest 1.
+    If they are long, without any folders if these are not needed, and without the words that all begin with; what is
+    still long loses its middle.
+    """
+    found = _without_beginning(names, "/")
+    last = [name.rpartition("/")[2] for name in found]
+    if max(map(len, found)) > _LONGEST_NAME and len(set(last)) == len(last):
+        found = last
+    if max(map(len, found)) > _LONGEST_NAME:
+        found = _without_beginning(found, "__")
+    cut = [
+        name if len(name) <= _LONGEST_NAME else f"{name[:_HEAD]}...{name[_HEAD + 3 - _LONGEST_NAME :]}"
+        for name in found
+    ]
+    return [name if cut.count(name) == 1 else f"{place}: {name}" for place, name in enumerate(cut, 1)]
+
+
+def _without_beginning(names: Sequence[str], separator: str) -> list[str]:
+    """Names without the words that all begin with, of which every name keeps its last."""
+    words = [name.split(separator) for name in names]
+    most = min(map(len, words)) - 1
+    same = next((k for k in range(most) if len({name[k] for name in words}) > 1), most)
+    return [separator.join(name[same:]) for name in words]
+
+
+@dataclass
+class _Side:
+    """What one set of runs has of a metric: the last values of its runs and their steps, by where they were trained."""
+
+    name: str
+    values: dict[Where, dict[Path, float]] = field(default_factory=dict)
+    steps: dict[Where, set[float]] = field(default_factory=dict)
+    scores: dict[Where, set[tuple[float, float] | None]] = field(default_factory=dict)
+
+    def arrays(self, places: Sequence[Where]) -> list[Array]:
+        return [np.array(list(self.values[where].values())) for where in places]
+
+    def count(self, places: Sequence[Where]) -> int:
+        """How many runs there are in some places, where one may have several tasks."""
+        return len({path for where in places for path in self.values[where]})
+
+
+def compare_runs(sides: Sequence[str | Path], *, metric: str = METRIC) -> Comparison:
+    """Compare the last values of a metric between sets of runs, in every environment and task that all of them have.
+
+    A side is a run, a folder of runs, or a pattern. Several environments are also taken together: what they reach is
+    scaled by the scores of tasks, if all have them, or else so that the lowest of any run is 0 and the highest 1.
     """
     names = [str(side).rstrip("/") for side in sides]
     if len(names) < 2:
@@ -75,63 +130,89 @@ def compare_runs(sides: Sequence[str | Path], *, metric: str = METRIC) -> Compar
     if len(set(names)) < len(names):
         raise UserError(f"--compare: {next(name for name in names if names.count(name) > 1)!r} is given twice")
     notes: list[str] = []
-    found: list[Mapping[str, Array]] = []
-    ends: dict[str, set[float]] = {}
+    found = []
     for name in names:
         runs, said = read_runs([name])
         notes += said
-        found.append(_scores(name, runs, metric, ends, notes))
-    environments = _shared(names, found, notes)
-    for environment in environments:
-        first, *_, last = [*sorted(ends[environment]), max(ends[environment])]
-        if first < last:
-            words = f"the last values are of {first:,.0f} to {last:,.0f} steps"
-            notes.append(f"in {environment} {words}: not all have learned equally long")
-    rows = [_row(environment, [[scores[environment]] for scores in found]) for environment in environments]
-    if len(environments) > 1:
-        rows.append(_row(ALL, _scaled([[scores[name] for name in environments] for scores in found])))
+        found.append(_side(name, runs, metric, notes))
+    shared = _shared(found, notes)
+    for where, called in shared.items():
+        ends = sorted(set[float]().union(*(side.steps[where] for side in found)))
+        if len(ends) > 1:
+            words = f"the last values are of {ends[0]:,.0f} to {ends[-1]:,.0f} steps"
+            notes.append(f"in {called} {words}: not all have learned equally long")
+    rows = [_row(called, [where], found, [side.arrays([where]) for side in found]) for where, called in shared.items()]
+    if len(shared) > 1:
+        places = list(shared)
+        bounds = _bounds(shared, found, metric, notes)
+        scaled = _scaled([side.arrays(places) for side in found], bounds)
+        rows.append(_row(ALL if bounds is None else SCORES, places, found, scaled))
     return Comparison(metric, names, rows, tuple(dict.fromkeys(notes)))
 
 
-def _shared(names: Sequence[str], found: Sequence[Mapping[str, Array]], notes: list[str]) -> list[str]:
-    """The environments that all sides have; others are noted."""
-    environments = set.intersection(*(set(scores) for scores in found))
-    if not environments:
-        pairs = zip(names, found, strict=True)
-        listed = "; ".join(f"{name!r} has {', '.join(sorted(scores))}" for name, scores in pairs)
-        raise UserError(f"--compare: there is no environment that all sides have: {listed}")
-    for name in sorted({name for scores in found for name in scores} - environments):
-        notes.append(f"{name} is left out: not all sides have runs in it")
-    return sorted(environments)
-
-
-def _scores(
-    side: str, runs: Sequence[LoggedRun], metric: str, ends: dict[str, set[float]], notes: list[str]
-) -> dict[str, Array]:
-    """The last value of every run, by environment; their steps are added to `ends`."""
-    found: dict[str, list[float]] = {}
+def _side(name: str, runs: Sequence[LoggedRun], metric: str, notes: list[str]) -> _Side:
+    side = _Side(name)
     for run in runs:
-        steps, values = run.curve(metric)
-        if not len(values):
-            notes.append(f"{run.path} is left out: it has no {metric} yet")
-            continue
-        found.setdefault(run.environment, []).append(float(values[-1]))
-        ends.setdefault(run.environment, set()).add(float(steps[-1]))
-    if not found:
+        for where, column in run.columns(metric).items():
+            steps, values = run.curve(column)
+            if not len(values):
+                notes.append(f"{run.path} is left out: it has no {column} yet")
+                continue
+            side.values.setdefault(where, {})[run.path] = float(values[-1])
+            side.steps.setdefault(where, set()).add(float(steps[-1]))
+            side.scores.setdefault(where, set()).add(score_of(run.config, where[0]) if len(where) == 1 else None)
+    if not side.values:
         known = sorted(set[str]().union(*(run.metrics for run in runs)))
-        raise UserError(f"{side!r}: has no {metric}{suggest(metric, known)} (known: {', '.join(known)})")
-    return {environment: np.array(values) for environment, values in found.items()}
+        raise UserError(f"{name!r}: has no {metric}{suggest(metric, known)} (known: {', '.join(known)})")
+    return side
 
 
-def _scaled(sides: Sequence[Sequence[Array]]) -> list[list[Array]]:
-    """Scores of every environment, scaled to [0, 1] by the lowest and the highest of any side."""
+def _shared(found: Sequence[_Side], notes: list[str]) -> dict[Where, str]:
+    """The environments and tasks that all sides have, and what they are called; others are noted."""
+    everywhere = {where for side in found for where in side.values}
+    names = place_names(sorted({place for where in everywhere for place in where}))
+    called = {where: ", ".join(names[place] for place in where) for where in everywhere}
+    ordered = sorted(everywhere, key=lambda where: (called[where], where))
+    shared = [where for where in ordered if all(where in side.values for side in found)]
+    if not shared:
+        listed = (
+            f"{side.name!r} has {', '.join(called[where] for where in ordered if where in side.values)}"
+            for side in found
+        )
+        raise UserError(f"--compare: there is no environment that all sides have: {'; '.join(listed)}")
+    notes += [f"{called[where]} is left out: not all sides have runs in it" for where in ordered if where not in shared]
+    return {where: called[where] for where in shared}
+
+
+def _bounds(
+    shared: Mapping[Where, str], found: Sequence[_Side], metric: str, notes: list[str]
+) -> list[tuple[float, float]] | None:
+    """The returns that count as scores of 0 and of 1 in every task, if all of them have one score in all runs."""
+    scores = {
+        where: set[tuple[float, float] | None]().union(*(side.scores[where] for side in found)) for where in shared
+    }
+    agreed = [next(iter(of)) for of in scores.values() if len(of) == 1]
+    bounds = [bound for bound in agreed if bound is not None]
+    if metric != METRIC or not any(bound for of in scores.values() for bound in of):
+        return None
+    if len(bounds) == len(shared):
+        return bounds
+    without = [shared[where] for where, of in scores.items() if len(of) > 1 or None in of]
+    words = f"not all runs share a score in {', '.join(without)}"
+    notes.append(f"taken together, all are scaled from the lowest run to the highest: {words}")
+    return None
+
+
+def _scaled(sides: Sequence[Sequence[Array]], bounds: Sequence[tuple[float, float]] | None) -> list[list[Array]]:
+    """Values of every environment, scaled so that its bounds, or the lowest and highest of any side, are 0 and 1."""
     pooled = [np.concatenate(same) for same in zip(*sides, strict=True)]
-    spans = [(values.min(), max(float(np.ptp(values)), 1e-12)) for values in pooled]
+    ends = bounds or [(float(values.min()), float(values.max())) for values in pooled]
+    spans = [(low, max(high - low, 1e-12)) for low, high in ends]
     return [[(values - low) / span for values, (low, span) in zip(side, spans, strict=True)] for side in sides]
 
 
-def _row(environment: str, sides: Sequence[Sequence[Array]]) -> Row:
-    """The estimates of sides, each with its scores by environment."""
+def _row(called: str, places: Sequence[Where], found: Sequence[_Side], sides: Sequence[Sequence[Array]]) -> Row:
+    """The estimates of sides, each with its values by environment."""
     drawn = [_resampled(side, number) for number, side in enumerate(sides)]
     means = [
         _estimate(_middle(side), None if again is None else _middle(again))
@@ -142,7 +223,7 @@ def _row(environment: str, sides: Sequence[Sequence[Array]]) -> Row:
         _estimate(_chance(side, sides[0]), None if again is None or first is None else _chance(again, first))
         for side, again in zip(sides[1:], drawn[1:], strict=True)
     ]
-    return Row(environment, [sum(map(len, side)) for side in sides], means, better)
+    return Row(called, [side.count(places) for side in found], means, better)
 
 
 def _resampled(side: Sequence[Array], seed: int) -> list[Array] | None:

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import yaml
 
 from rl_training.data.checked_files import damaged
 from rl_training.data.disk import read_own
-from rl_training.experiment.tasks import names_in
+from rl_training.experiment.tasks import names_in, spread, task_key, without_task
+from rl_training.runtime.places import Place, Where, place_names, places_of
 from rl_training.types import Array, UserError
 
 # Settings that may differ between runs of one experiment: the seed, and those that only affect what is written.
@@ -41,26 +43,42 @@ class LoggedRun:
         steps, values = np.array(points, np.float64).reshape(-1, 2).T
         return steps, values
 
-    @property
-    def environment(self) -> str:
+    @cached_property
+    def places(self) -> list[Place]:
         """What it is trained on: an environment, or several tasks."""
-        return _trained_on(self.config)
+        return places_of(self.config)
 
-    @property
+    @cached_property
     def metrics(self) -> set[str]:
         return {name for row in self.rows for name in row} - {"step"}
+
+    def columns(self, metric: str) -> dict[Where, str]:
+        """Where it has a metric, and what it is called there: in every task, or else in the run as a whole.
+
+        A metric with the name of a task, such as `cartpole/loss`, is of that task.
+        """
+        tasks = [place for place in self.places if place.task]
+        found: dict[Where, str] = {(place,): f"{place.task}/{metric}" for place in tasks}
+        found = {where: name for where, name in found.items() if name in self.metrics}
+        named = [place for place in tasks if metric.startswith(f"{place.task}/")]
+        return found or {tuple(named or sorted(self.places)): metric}
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one config on different seeds; the label tells it from others in the same environment."""
+    """Runs of one config on different seeds; the label tells it from others in the same environment or task."""
 
     label: str
+    environment: str
     runs: Sequence[LoggedRun]
 
     @property
-    def environment(self) -> str:
-        return self.runs[0].environment
+    def places(self) -> list[Place]:
+        return self.runs[0].places
+
+    def columns(self, metric: str) -> dict[Where, str]:
+        """Where its runs have a metric, and what it is called there."""
+        return {where: name for run in self.runs for where, name in run.columns(metric).items()}
 
     def curves(self, metric: str) -> list[tuple[Array, Array]]:
         """The curves of the runs that have the metric."""
@@ -146,10 +164,6 @@ def _read_rows(file: Path) -> list[dict[str, float]]:
     return rows
 
 
-def _trained_on(config: Mapping[str, Any]) -> str:
-    return ", ".join(names_in(config)) or str(config.get("env_id"))
-
-
 def _identity(run: LoggedRun) -> str:
     """A string that is equal for all seeds of an experiment."""
     kept = {key: value for key, value in run.config.items() if key not in _NO_DIFFERENCE}
@@ -175,25 +189,65 @@ def _without_repetitions(runs: Sequence[LoggedRun]) -> tuple[list[LoggedRun], li
 def group_runs(runs: Sequence[LoggedRun]) -> list[Group]:
     """Group runs that differ only in their seed.
 
-    A group's label says what distinguishes it from the others in its environment, so that groups of several
-    environments may have the same.
+    A group's label says what distinguishes it from the others in its environment or in one of its tasks, so that groups
+    that share none may have the same.
     """
     members: dict[str, list[LoggedRun]] = {}
     for run in runs:
         members.setdefault(_identity(run), []).append(run)
-    configs = [group[0].config for group in members.values()]
-    return [Group(_label(config, configs), group) for config, group in zip(configs, members.values(), strict=True)]
+    firsts = [group[0] for group in members.values()]
+    names = place_names(place for run in firsts for place in run.places)
+    where = [", ".join(names[place] for place in run.places) for run in firsts]
+    return [Group(_label(group[0], firsts), place, group) for place, group in zip(where, members.values(), strict=True)]
 
 
-def _label(config: Mapping[str, Any], configs: Sequence[Mapping[str, Any]]) -> str:
-    """The algorithm, if it differs between groups; then the settings that differ."""
-    names = ["algo"] if len({other.get("algo") for other in configs}) > 1 else []
-    like = [c for c in configs if c.get("algo") == config.get("algo") and _trained_on(c) == _trained_on(config)]
-    keys = sorted({key for c in like for key in c} - set(_NO_DIFFERENCE))
-    differing = [key for key in keys if any(c.get(key) != config.get(key) for c in like)]
-    words = [f"{key}={_shown(config.get(key))}" for key in differing[:_MOST_WORDS]]
-    more = ["..."] if len(differing) > _MOST_WORDS else []
-    return ", ".join([*(str(config.get(key)) for key in names), *words, *more]) or str(config.get("algo"))
+def _label(run: LoggedRun, others: Sequence[LoggedRun]) -> str:
+    """The algorithm, if it differs between groups; then the settings that differ, those of tasks by their full name."""
+    algo = run.config.get("algo")
+    names = [str(algo)] if len({other.config.get("algo") for other in others}) > 1 else []
+    like = [other for other in others if other.config.get("algo") == algo and set(other.places) & set(run.places)]
+    own, settings = _settings(run), [_settings(other) for other in like]
+    keys = sorted({key for other in settings for key in other if key.partition(".")[0] not in _NO_DIFFERENCE})
+    words = [
+        f"{key}={_shown(own.get(key))}"
+        for key in keys
+        if any(other.get(key) != own.get(key) for other in settings if _has_task(own, key) and _has_task(other, key))
+    ]
+    words = [*_other_tasks(own, settings), *words]
+    more = ["..."] if len(words) > _MOST_WORDS else []
+    return ", ".join([*names, *words[:_MOST_WORDS], *more]) or str(algo)
+
+
+def _settings(run: LoggedRun) -> dict[str, Any]:
+    """A run's settings by their full names, such as `tasks.lander.time_limit`, and the names of its tasks."""
+    return _flat(spread(run.config)) | {"tasks": names_in(run.config)}
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        inner = _flat(value) if isinstance(value, Mapping) and value else None
+        found |= {key: value} if inner is None else {f"{key}.{name}": one for name, one in inner.items()}
+    return found
+
+
+def _has_task(settings: Mapping[str, Any], key: str) -> bool:
+    """Whether a setting is one of a task that is there, or one of no task."""
+    return key != "tasks" and (
+        without_task(key) == key or any(key.startswith(task_key(task, "")) for task in settings["tasks"])
+    )
+
+
+def _other_tasks(own: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of tasks as a word of a label, where not all have the same; if they are long, those that differ."""
+    found = [set(other["tasks"]) for other in others]
+    shared = set.intersection(*found)
+    if all(names == shared for names in found):
+        return []
+    words = "+".join(own["tasks"])
+    if len(words) > _LONGEST_VALUE:
+        words = "+".join(["...", *(name for name in own["tasks"] if name not in shared)])
+    return [f"tasks={words}"]
 
 
 def _shown(value: Any) -> str:

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from rl_training.data.disk import own_name
-from rl_training.experiment.registry import REGISTRY, suggest
-from rl_training.experiment.tasks import names_in
+from rl_training.experiment.registry import suggest
 from rl_training.ops.statistics import bootstrap_interval, mean
 from rl_training.runtime.extras import import_extra
 from rl_training.runtime.logged_runs import Group, LoggedRun, find_runs, group_runs, read_run, read_runs
+from rl_training.runtime.panels import (
+    DEFAULT_METRICS,
+    cells_of,
+    clock_of,
+    columns_of,
+    heading_of,
+    in_several_places,
+    usual_metrics,
+)
 from rl_training.runtime.run_details import SHARES, mark_stages, mark_target, shares_of, stage_starts, wholes
 from rl_training.types import Array, UserError
 
@@ -34,24 +43,20 @@ __all__ = [
     "write_picture",
 ]
 
-DEFAULT_METRICS = ("eval_return_mean", "episode_return_mean")
 FORMATS = (".png", ".svg", ".pdf")
 _GRID = 200
 _RESAMPLES = 2_000
 _MOST_MARKERS = 30
 _ABOVE_STAGES = 14.0  # points between a panel and its title where the labels of stages are between them
-# Okabe and Ito's colours, which are safe for colour-blind readers; then the same colours with dashes.
+_HEADING_LETTERS = 8.5  # of a heading, in an inch
+# Okabe and Ito's colours, which are safe for colour-blind readers; then the same colours with dashes, or hatches.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#888888")
 _DASHES = ("-", "--", ":", "-.")
+_HATCHES = (None, "////", "....", "xxxx")
 # The background of dark pages, and what is written on it.
 DARK = dict.fromkeys(("figure.facecolor", "axes.facecolor"), "#0d1117") | dict.fromkeys(
     ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#e6edf3"
 )
-_TITLES = {
-    "eval_return_mean": ("Evaluation", "return per episode (reward)"),
-    "episode_return_mean": ("Training: mean of the last 100 episodes", "return per episode (reward)"),
-    SHARES: ("Share of tokens by expert", "share of tokens"),
-}
 
 
 @dataclass(frozen=True)
@@ -121,36 +126,26 @@ def _known_metrics(asked: Sequence[str], runs: Sequence[LoggedRun]) -> list[str]
     known = sorted(set[str]().union(*(run.metrics for run in runs)))
     if len(runs) == 1:  # an expert of one run has nothing to do with that of the same number in another
         known += wholes(known)
+    one_place = len({frozenset(run.places) for run in runs}) == 1
+    if not one_place:  # metrics of tasks go by their own name, so that every task has its panel
+        known = sorted({*known, *(name for name in (*DEFAULT_METRICS, *asked) if _curves(name, runs))})
     for name in asked:
         if name not in known:
             raise UserError(f"--metric={name!r}: no such metric{suggest(name, known)} (known: {', '.join(known)})")
-    one_place = len({run.environment for run in runs}) == 1
-    tasks = names_in(runs[0].config) if one_place else []
-    found = list(dict.fromkeys(asked)) or _usual_metrics(tasks, known)
+    tasks = [place.task for place in runs[0].places if place.task] if one_place else []
+    found = list(dict.fromkeys(asked)) or usual_metrics(tasks, known)
     if not found:
         raise UserError(f"there are no returns yet; choose with --metric (known: {', '.join(known)})")
     if asked or one_place:
         return found
-    # One panel for each environment: of evaluations, unless there is no more than the last one.
-    return [next((name for name in found if any(len(run.curve(name)[0]) > 1 for run in runs)), found[0])]
+    # One panel for each environment and each task: of evaluations, unless there is no more than the last one.
+    return [next((name for name in found if any(len(steps) > 1 for steps, _ in _curves(name, runs))), found[0])]
 
 
-def _usual_metrics(tasks: Sequence[str], known: Sequence[str]) -> list[str]:
-    """The returns of runs in one environment, or those of every task: evaluated, or else in training. Shares follow."""
-    if not tasks:
-        return [name for name in (*DEFAULT_METRICS, SHARES) if name in known]
-    panels = ([f"{task}/{metric}" for metric in metrics] for task in tasks for metrics in (DEFAULT_METRICS, (SHARES,)))
-    return [name for names in panels for name in [name for name in names if name in known][:1]]
-
-
-def _titles(metric: str, groups: Sequence[Group]) -> tuple[str, str]:
-    """What stands above a panel, and beside it."""
-    task, _, name = metric.rpartition("/")
-    if name not in _TITLES:
-        return metric, metric
-    title, label = _TITLES[name]
-    title = title if name != DEFAULT_METRICS[0] else _evaluation_title(groups)
-    return (f"{task}. {title}" if task else title), label
+def _curves(metric: str, runs: Sequence[LoggedRun]) -> list[tuple[Array, Array]]:
+    """The curves of a metric in all environments and tasks."""
+    found = [run.curve(column) for run in runs for column in run.columns(metric).values()]
+    return [(steps, values) for steps, values in found if len(steps)]
 
 
 def common_curves(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array] | None:
@@ -171,27 +166,14 @@ def common_curves(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array] 
     return grid, np.stack([np.interp(grid, steps, values) for steps, values in curves], axis=-1)
 
 
-class _Cell(NamedTuple):
-    """What one panel shows: a metric of some groups, in one environment if there are several."""
-
-    metric: str
-    groups: Sequence[Group]
-    environment: str | None
-
-
 def draw(groups: Sequence[Group], metrics: Sequence[str]) -> Any:
-    """A matplotlib figure with a panel for each metric and each environment, and a colour for each label."""
+    """A matplotlib figure with a panel for each metric in each environment or task, and a colour for each label."""
     from matplotlib.figure import Figure
 
-    environments = sorted({group.environment for group in groups})
-    several = len(environments) > 1
-    cells = [
-        _Cell(metric, [group for group in groups if group.environment == environment], environment if several else None)
-        for environment in environments
-        for metric in metrics
-    ]
+    several = in_several_places(groups)
+    cells = cells_of(groups, metrics)
     alone = groups[0].runs[0] if len(groups) == len(groups[0].runs) == 1 else None
-    columns = len(metrics) if several and len(metrics) > 1 else _columns(metrics) or columns_for(len(cells))
+    columns = columns_of(metrics, len(cells))
     rows = math.ceil(len(cells) / columns)
     same_scale = not several and len(metrics) > 1 and all(name in DEFAULT_METRICS for name in metrics)
     width, height = (4.4, 3.1) if several else (5.0, 3.6)
@@ -199,46 +181,37 @@ def draw(groups: Sequence[Group], metrics: Sequence[str]) -> Any:
     panels = figure.subplots(rows, columns, sharex=not several, sharey=same_scale, squeeze=False).flatten()
     looks = {label: index for index, label in enumerate(dict.fromkeys(group.label for group in groups))}
     for place, (panel, cell) in enumerate(zip(panels, cells, strict=False)):
-        panel.set_title(
-            _title(cell, metrics), fontsize=10, pad=_ABOVE_STAGES if alone and stage_starts(alone) else None
-        )
-        panel.set_ylabel("" if several and place % columns else _titles(cell.metric, groups)[1])
-        panel.set_xlabel(_clock(cell.groups))
-        for group in cell.groups:
-            _draw_group(panel, group, cell.metric, _legend_label(group, groups), looks[group.label])
+        panel.set_title(cell.title, fontsize=10, pad=_ABOVE_STAGES if alone and stage_starts(alone) else None)
+        panel.set_ylabel("" if several and place % columns and len(metrics) == 1 else cell.label)
+        panel.set_xlabel(clock_of([group for group, _ in cell.members]))
+        for group, metric in cell.members:
+            _draw_group(panel, group, metric, _legend_label(group, groups), looks[group.label])
         if alone is not None:
-            _draw_details(panel, alone, cell.metric)
+            _draw_details(panel, alone, cell.members[0][1])
         _tidy(panel)
     for panel in panels[len(cells) :]:
         panel.remove()
+    if not several:
+        _label_lowest(list(panels[: len(cells)]), columns)
     for panel in panels[1:] if same_scale else ():
         panel.set_ylabel("")
         panel.tick_params(axis="y", length=0)
     layout: Any = figure.get_layout_engine()
     layout.set(wspace=0.05, hspace=0.06)
-    figure.suptitle(_heading(groups, metrics), fontsize=12, fontweight="bold")
+    letters = int(_HEADING_LETTERS * figure.get_figwidth())
+    heading = textwrap.wrap(heading_of(groups, metrics), letters, break_on_hyphens=False)
+    figure.set_figheight(figure.get_figheight() + 0.2 * (len(heading) - 1))
+    figure.suptitle("\n".join(heading), fontsize=12, fontweight="bold")
     _draw_legend(figure, list(panels[: len(cells)]), groups)
     return figure
 
 
-def columns_for(count: int) -> int:
-    """In how many columns so many panels leave few holes."""
-    return count if count <= 3 else 2 if count == 4 else 3
-
-
-def _columns(metrics: Sequence[str]) -> int | None:
-    """As many columns as keep the returns and the shares of a task side by side, if every task has both."""
-    pairs, rest = divmod(len(metrics), 2)
-    if rest or [name.endswith(SHARES) for name in metrics] != [False, True] * pairs:
-        return None
-    return 2 if pairs <= 3 else 4
-
-
-def _title(cell: _Cell, metrics: Sequence[str]) -> str:
-    words = _titles(cell.metric, cell.groups)[0]
-    if cell.environment is None:
-        return words
-    return cell.environment if len(metrics) == 1 else f"{cell.environment}: {words}"
+def _label_lowest(panels: Sequence[Any], columns: int) -> None:
+    """Panels with the same steps are labelled in the lowest one of every column, which has a hole below or not."""
+    for place, panel in enumerate(panels):
+        lowest = place + columns >= len(panels)
+        panel.tick_params(axis="x", labelbottom=lowest)
+        panel.set_xlabel(panel.get_xlabel() if lowest else "")
 
 
 def _draw_legend(figure: Any, panels: Sequence[Any], groups: Sequence[Group]) -> None:
@@ -306,17 +279,19 @@ def _draw_details(panel: Any, run: LoggedRun, metric: str) -> None:
 
 
 def _draw_shares(panel: Any, run: LoggedRun, metric: str) -> None:
-    """Shares as areas on top of each other; their edges show a single step too."""
+    """Shares as areas on top of each other. They have edges where there is one step, which nothing else would show."""
     shares = shares_of(metric, run.metrics)
     together = common_curves([run.curve(name) for name in shares])
     if together is None:
         return
     steps, values = together
     tops = np.cumsum(values, axis=-1)
+    width = 1.0 if len(steps) == 1 else 0.0
     for index, label in enumerate(shares.values()):
         again, colour = divmod(index, len(COLOURS))
-        style = dict.fromkeys(("facecolor", "edgecolor"), COLOURS[colour]) | {"alpha": 0.8 * 0.45**again}
-        panel.fill_between(steps, tops[:, index] - values[:, index], tops[:, index], **style, label=label)
+        style: dict[str, Any] = {"facecolor": COLOURS[colour], "edgecolor": COLOURS[colour], "alpha": 0.8 * 0.45**again}
+        style |= {"linewidth": width, "hatch": _HATCHES[again % len(_HATCHES)], "label": label}
+        panel.fill_between(steps, tops[:, index] - values[:, index], tops[:, index], **style)
     panel.set_ylim(0.0, 1.0)
 
 
@@ -334,25 +309,3 @@ def _tidy(panel: Any) -> None:
 
 def _thousands(value: float, _: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:g}"
-
-
-def _evaluation_title(groups: Sequence[Group]) -> str:
-    """What the policies were judged by: runs that sample their actions log the returns of greedy ones beside them."""
-    sampled = {"eval_return_mean_greedy" in run.metrics for group in groups for run in group.runs}
-    return "Evaluation" if len(sampled) > 1 else f"Evaluation: {'sampled' if sampled == {True} else 'greedy'} actions"
-
-
-def _clock(groups: Sequence[Group]) -> str:
-    entries = [REGISTRY.get(str(group.runs[0].config.get("algo"))) for group in groups]
-    offline = all(entry is not None and entry.capabilities.offline for entry in entries)
-    return "gradient steps" if offline else "environment steps"
-
-
-def _heading(groups: Sequence[Group], metrics: Sequence[str]) -> str:
-    algos = {str(group.runs[0].config.get("algo")) for group in groups}
-    environments = {group.environment for group in groups}
-    words = [", ".join(names) for names in (algos, environments) if len(names) == 1]
-    if len(environments) > 1 and len(metrics) == 1:  # the titles of the panels name the environments alone
-        named = _titles(metrics[0], groups)[0]
-        return ": ".join([*words, named[0].lower() + named[1:] if words else named])
-    return " on ".join(words) or "Learning curves"

@@ -41,20 +41,20 @@ def stage_starts(run: LoggedRun) -> list[tuple[float, int]]:
 
 
 def mark_stages(panel: Any, run: LoggedRun) -> None:
-    """A line where every stage begins, with its number above the panel. Stages that begin together share a label."""
+    """A line where every stage begins, with its number above the panel. Stages that begin together share one label."""
     together: list[list[tuple[float, int]]] = []
     for step, stage in stage_starts(run):
         panel.axvline(step, linestyle="-", **_marked())
-        if together and step - together[-1][0][0] < _CROWDED * run.rows[-1]["step"]:
+        if together and step - together[-1][-1][0] < _CROWDED * run.rows[-1]["step"]:
             together[-1].append((step, stage))
         else:
             together.append([(step, stage)])
     for starts in together:
-        (step, first), last = starts[0], starts[-1][1]
+        (begin, first), (end, last) = starts[0], starts[-1]
         words = f"stage {first}" if len(starts) == 1 else f"stages {first}-{last}"
         panel.annotate(
             words,
-            (step, 1.0),
+            ((begin + end) / 2.0, 1.0),
             xycoords=("data", "axes fraction"),
             xytext=(0, 2),
             textcoords="offset points",
