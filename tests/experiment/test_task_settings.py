@@ -12,6 +12,7 @@ from rl_training.experiment.fields import json_schema, settings_of
 from rl_training.experiment.registry import load_spec
 from rl_training.experiment.tasks import name_from_id
 from rl_training.experiment.trust import ELSEWHERE, EPISODES, POLICY, code_in
+from rl_training.types import UserError
 from task_worlds import EXAMPLES, SPEC, TWO
 
 
@@ -65,6 +66,54 @@ def test_overrides_reach_into_tasks() -> None:
     assert read(both, "tasks=[MountainCar-v0]").tasks == ("mountaincar",)
 
 
+def test_short_forms_are_written_out_before_tasks_are_changed() -> None:
+    both, own = "tasks=[CartPole-v1, Acrobot-v1]", "tasks.acrobot.num_envs=2"
+    for overrides in ([both, own], [own, both]):
+        changed = load_config(SPEC, overrides)
+        assert [changed.for_task(name).run.num_envs for name in ("cartpole", "acrobot")] == [8, 2]
+    one = load_config(SPEC, ["tasks.cartpole=CartPole-v1", "tasks.cartpole.num_envs=3"])
+    assert one.for_task("cartpole").run.num_envs == 3
+    other = read(["CartPole-v1"], "tasks=[MountainCar-v0]", "tasks.mountaincar.num_envs=2")
+    assert other.tasks == ("mountaincar",)
+    assert read(["CartPole-v1"], "tasks=null", "tasks.pole.env_id=CartPole-v1").tasks == ("pole",)
+    assert one.flat() == load_config(one.flat(), ["tasks.cartpole.num_envs=3"]).flat()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["hidden_sizes=[3]", "hidden_sizes.representation=[3]"], "hidden_sizes is no mapping then; give one of"),
+        (["tasks.a=null", "tasks.a.env_id=CartPole-v1"], "tasks.a is no mapping then"),
+        (["tasks=5", "tasks.a.env_id=CartPole-v1"], "tasks is no mapping then"),
+        (["env_id=CartPole-v1", "env_id.x=1"], "env_id is no mapping then"),
+        (["callbacks=[a]", "callbacks.7.x=1"], "cannot be read: list index out of range"),
+    ],
+)
+def test_overrides_that_contradict_each_other_are_one_line(overrides: list[str], words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        load_config("scalezero", overrides)
+    assert str(caught.value).startswith(f"{overrides[0]} ")
+    assert overrides[1] in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_number_is_a_name_if_no_other_task_has_it() -> None:
+    numbered = read({1: "CartPole-v1"}, "tasks.1.num_envs=3")
+    assert numbered.replace(tasks={1: {"time_limit": 4}}).tasks == ("1",)
+    assert problems({1: "X-v0", "1": "Y-v0"}) == ["tasks: 1 and '1' would both be named '1'"]
+    assert problems({None: "X-v0"}) == ["tasks: None is no name of a task, which is a text"]
+    assert problems({True: "X-v0"}) == ["tasks: True is no name of a task, which is a text"]
+
+
+def test_tasks_of_a_file_can_be_taken_away_for_another_algorithm(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("algo: scalezero\ntasks: [CartPole-v1]\neval_episodes: 3\n")
+    config = load_config(file, ["algo=ppo", "env_id=CartPole-v1", "tasks=null"])
+    assert (config.tasks, config.run.eval_episodes) == (("",), 3)
+    with pytest.raises(ConfigError, match="tasks: ppo has none: it learns in one environment"):
+        load_config(file, ["algo=ppo", "env_id=CartPole-v1"])
+
+
 def test_a_task_has_what_it_gives_and_the_rest_from_the_run() -> None:
     own = {
         "env_id": "A-v0",
@@ -101,6 +150,7 @@ def test_one_environment_is_one_task_without_a_name() -> None:
         ({"a": {"env_id": "X-v0", "score": {"low": 2, "high": 1}}}, "tasks.a.score: high=1 must be above low=2"),
         ({"a": {"env_id": "X-v0", "env_packages": "no-module"}}, "tasks.a.env_packages: 'no-module' is no module"),
         ({"a": {"env_id": "X-v0", "target_return": "much"}}, "tasks.a.target_return='much': must be a number"),
+        ({"": {"env_idd": "X-v0"}}, "tasks: '' is no name of a task"),
         ({"a/b": "X-v0"}, "tasks: 'a/b' is no name of a task"),
         ({"walk": "X-v0", "Walk": "Y-v0"}, "tasks: 'walk' and 'Walk': the names of two tasks must differ"),
         (["X-v0", "X-v1"], "tasks: 'X-v0' and 'X-v1' would both be named 'x'; give names"),

@@ -242,13 +242,7 @@ class RunConfig(EnvironmentPart):
     def _tasks_have_a_form(cls, value: Any) -> Any:
         if value is not None:
             check_form(value)
-        return value
-
-    @field_validator("tasks", mode="after")
-    @classmethod
-    def _tasks_have_names(cls, value: dict[str, TaskConfig] | None) -> dict[str, TaskConfig] | None:
-        if value is not None:
-            check_names(value)
+            check_names(str(name) for name in value)
         return value
 
     @model_validator(mode="after")
