@@ -150,6 +150,10 @@ def test_one_environment_is_one_task_without_a_name() -> None:
         ({"a": {"env_id": "X-v0", "score": {"low": 2, "high": 1}}}, "tasks.a.score: high=1 must be above low=2"),
         ({"a": {"env_id": "X-v0", "env_packages": "no-module"}}, "tasks.a.env_packages: 'no-module' is no module"),
         ({"a": {"env_id": "X-v0", "target_return": "much"}}, "tasks.a.target_return='much': must be a number"),
+        ({"a": {"env_id": "X-v0", "num_envs": True}}, "tasks.a.num_envs=True: must be a number"),
+        ({"a": {"env_id": "X-v0", "num_envs": False}}, "tasks.a.num_envs=False: must be a number"),
+        ({"a": {"env_id": "X-v0", "target_return": True}}, "tasks.a.target_return=True: must be a number"),
+        ({"a": {"env_id": "X-v0", "score": {"low": True, "high": 2}}}, "tasks.a.score.low=True: must be a number"),
         ({"": {"env_idd": "X-v0"}}, "tasks: '' is no name of a task"),
         ({"a/b": "X-v0"}, "tasks: 'a/b' is no name of a task"),
         ({"walk": "X-v0", "Walk": "Y-v0"}, "tasks: 'walk' and 'Walk': the names of two tasks must differ"),
@@ -165,6 +169,26 @@ def test_one_environment_is_one_task_without_a_name() -> None:
 def test_mistakes_are_named_by_their_full_key(tasks: Any, words: str) -> None:
     assert any(problem.startswith(words) for problem in problems(tasks)), problems(tasks)
     assert not any("\n" in problem for problem in problems(tasks))
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"task_weights": {"cartpole": True}}, "task_weights.cartpole=True: must be a number"),
+        ({"hidden_sizes": [8, True]}, "hidden_sizes.1=True: must be a number"),
+        ({"hidden_sizes": {"representation": [True]}}, "hidden_sizes.representation.0=True: must be a number"),
+        (
+            {"eval_interval": 9, "early_stopping": {"patience": True}},
+            "early_stopping.patience=True: must be a number",
+        ),
+        ({"env_timeout": False}, "env_timeout=False: must be a number"),
+    ],
+)
+def test_a_switch_is_no_number_at_any_depth(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config("scalezero", tasks=["CartPole-v1"], **settings)
+    assert problem in caught.value.problems
+    assert load_config("dqn", env_id="CartPole-v1", env_kwargs={"a": True}, her=None).run.env_kwargs == {"a": True}
 
 
 def test_tasks_and_env_id_exclude_each_other() -> None:

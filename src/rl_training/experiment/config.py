@@ -312,10 +312,6 @@ def _check(
                 f"{key}: a function is given as {key}_schedule, and is called with the progress of the run, from 0 to "
                 "1 (in Stable-Baselines3 with what remains, from 1 to 0)"
             )
-    # pydantic would take true for 1.
-    for key in [key for key, value in merged.items() if isinstance(value, bool) and key in settings]:
-        if settings[key].kind.split(" ")[0] in ("int", "float"):
-            problems.append(f"{key}={merged.pop(key)!r}: must be a number")
     parts: dict[str, ConfigPart] = {}
     for part, kind in (("run", RunConfig), ("loop", spec.loop), ("model", spec.model), ("algorithm", spec.config)):
         given = {name: merged[name] for name in merged if name in settings and settings[name].part == part}
@@ -330,13 +326,16 @@ def _check(
 
 
 def _check_part(kind: type[ConfigPart], given: dict[str, Any], problems: list[str]) -> ConfigPart:
+    errors: Sequence[Mapping[str, Any]] = ()
     try:
-        return kind.model_validate(given)
+        part = kind.model_validate(given)
     except ValidationError as error:
-        problems += explain(kind, error.errors())
+        errors = error.errors()
         # Used only for the schedules' base values, so that mistakes in schedules are reported along with these.
-        wrong = {details["loc"][0] for details in error.errors() if details["loc"]}
-        return kind.model_construct(**{key: value for key, value in given.items() if key not in wrong})
+        wrong = {details["loc"][0] for details in errors if details["loc"]}
+        part = kind.model_construct(**{key: value for key, value in given.items() if key not in wrong})
+    problems += explain(kind, given, errors)
+    return part
 
 
 def _check_scheduling(

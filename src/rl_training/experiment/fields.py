@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from rl_training.algorithms.base import AlgorithmSpec, CollectingLoopConfig
 from rl_training.algorithms.settings import ConfigPart, setting_extra
+from rl_training.experiment.nested import switches_for_numbers
 from rl_training.experiment.registry import REGISTRY, suggest
 from rl_training.experiment.schedules import Schedule, parse_schedule
 from rl_training.experiment.settings import RunConfig
@@ -160,11 +161,19 @@ def _kind(annotation: Any) -> str:
     return getattr(annotation, "__name__", str(annotation))
 
 
-def explain(part: type[ConfigPart], complaints: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Pydantic's errors as one line per mistake; the errors of a value's alternative types are joined into one."""
+def explain(part: type[ConfigPart], given: Mapping[str, Any], complaints: Iterable[Mapping[str, Any]]) -> list[str]:
+    """One line per mistake: switches that are given for numbers, and pydantic's errors.
+
+    Those of a value's alternative types are joined into one.
+    """
     lines: dict[tuple[Any, ...], str] = {}
+    switches = dict(switches_for_numbers(part, given))
+    for place, value in switches.items():
+        lines[place] = f"{'.'.join(map(str, place))}={value!r}: must be a number"
     for details in complaints:
         place = tuple(item for item in details["loc"] if not _ALTERNATIVE.fullmatch(str(item)))
+        if place in switches:
+            continue
         line = _explain_one(part, {**details, "loc": place})
         lines[place] = f"{lines[place]}, or {line.split(': must be ')[-1]}" if place in lines else line
     return list(lines.values())
