@@ -18,6 +18,7 @@ from rl_training.experiment.config import load_config
 from rl_training.runtime.actors.task_sources import sources_of
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.spaces import read_spaces, spaces_for, write_spaces
+from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.datasets import open_dataset
 from rl_training.runtime.saved_policy import load_policy
 from rl_training.runtime.train import Run, build
@@ -319,6 +320,17 @@ def test_the_command_speaks_of_every_task(
     assert "tasks" in command("describe", SPEC).out
 
 
+def test_commands_that_mean_one_environment_say_what_they_need(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = Command(monkeypatch, capsys)
+    played = command("play", run_dir)
+    assert "learned the tasks two, three, which nobody can play; what can be played is a game for two" in played.err
+    assert "muzero" in played.err
+    drawn = command("plot", run_dir, "--search")
+    assert drawn.err.startswith("error: --task: give one of two, three, the tasks of ")
+
+
 def test_a_picture_has_a_panel_for_every_task(run_dir: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from rl_training.runtime.plots import draw, group_runs, plot_runs, read_run
@@ -373,6 +385,23 @@ def test_a_run_stops_by_the_metric_of_a_task_or_the_mean(metric: str, tmp_path: 
 def test_unknown_metrics_are_said(metric: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"early_stopping.metric='{metric}': no such metric"):
         stopped(metric, 1e9, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("three/eval_score", "needs a score: give tasks.three.score, as in {low: 0, high: 450}"),
+        ("eval_score_mean", "needs a score: give tasks.three.score, as in"),
+        ("two/eval_scor", "no such metric; did you mean 'two/eval_score'? (known: "),
+        ("two/eval_succes_rate", "two/eval_success_rate)"),
+    ],
+)
+def test_a_metric_of_scores_needs_them(metric: str, words: str) -> None:
+    named = {"two": TWO["two"], "three": {"env_id": "task_worlds:Match"}}
+    rule = {"metric": metric, "patience": 3}
+    with pytest.raises(UserError) as caught:
+        build_control_callbacks(load_config(tasks(tasks=named, eval_interval=50, early_stopping=rule)))
+    assert words in str(caught.value)
 
 
 # Mistakes.
