@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import task_worlds
 from rl_training.experiment.config import Config, ConfigError, load_config
 from rl_training.experiment.fields import json_schema, settings_of
 from rl_training.experiment.registry import load_spec
@@ -145,7 +146,25 @@ def test_one_environment_is_one_task_without_a_name() -> None:
     [
         ({"a": {"env_idd": "X-v0"}}, "tasks.a.env_idd: unknown key; did you mean 'env_id'?"),
         ({"a": {"env_id": "X-v0", "num_envs": 0}}, "tasks.a.num_envs=0: must be at least 1"),
-        ({"a": {"env_id": "X-v0", "seed": 1}}, "tasks.a.seed: unknown key"),
+        *(
+            (
+                {"a": {"env_id": "X-v0", name: 1}},
+                f"tasks.a.{name}: is a setting of the run, not of a task, which has env",
+            )
+            for name in ("seed", "vectorization", "learning_rate", "learning_rate_schedule", "buffer_size")
+        ),
+        ({"a": {"env_id": "X-v0", "max_episode_steps": 9}}, "tasks.a.max_episode_steps: unknown key; here it is 'time"),
+        ({"a": {"env_id": "X-v0", "more": 1}}, "tasks.a.more: unknown key"),
+        ({"a": {"env_id": ""}}, "tasks.a.env_id: must not be empty"),
+        ({"a": ""}, "tasks.a.env_id: must not be empty"),
+        ({"a": 5}, "tasks.a=5: must be a mapping, as in {env_id: CartPole-v1, num_envs: 4}, or an id"),
+        ({"a": []}, "tasks.a=[]: must be a mapping, as in {env_id: CartPole-v1, num_envs: 4}, or an id"),
+        ({"a": {"env_id": "X-v0", "score": 5}}, "tasks.a.score=5: must be a mapping, as in {low: 0, high: 450}"),
+        ({"a": {"env_id": "X-v0", "score": [0, 1]}}, "tasks.a.score=[0, 1]: must be a mapping, as in {low: 0, high"),
+        (
+            {"score": {"env_id": "X-v0", "score": {"low": 1, "hihg": 5}}},
+            "tasks.score.score.hihg: unknown key; did you mean 'high'?",
+        ),
         ({"a": {"env_id": 5}}, "tasks.a.env_id=5: must be text"),
         ({"a": {"env_id": "X-v0", "score": {"low": 2, "high": 1}}}, "tasks.a.score: high=1 must be above low=2"),
         ({"a": {"env_id": "X-v0", "env_packages": "no-module"}}, "tasks.a.env_packages: 'no-module' is no module"),
@@ -194,6 +213,35 @@ def test_a_switch_is_no_number_at_any_depth(settings: dict[str, Any], problem: s
 def test_tasks_and_env_id_exclude_each_other() -> None:
     assert problems(["CartPole-v1"], env_id="CartPole-v1") == ["env_id='CartPole-v1' and tasks: give one of them"]
     assert problems(None)[0].startswith("env_id: is missing")
+
+
+@pytest.mark.parametrize(
+    ("algo", "override", "words"),
+    [
+        (SPEC, "task=[CartPole-v1]", "task: unknown key; here it is 'tasks'"),
+        ("ppo", "task=CartPole-v1", "task: unknown key; here it is 'env_id'"),
+        (SPEC, "tasks=null", "several are given as tasks, as in tasks=[CartPole-v1, Acrobot-v1]"),
+        (SPEC, "env_id=[A-v1, B-v1]", "env_id=['A-v1', 'B-v1']: must be text; several are given as tasks, as in"),
+        ("ppo", "env_id=[A-v1, B-v1]", "env_id=['A-v1', 'B-v1']: must be text"),
+        (SPEC, "target_return=5", "target_return: is a setting of a task: tasks.NAME.target_return"),
+        (SPEC, "score.low=5", "score: is a setting of a task: tasks.NAME.score"),
+        ("ppo", "target_return=5", "target_return: unknown key"),
+        ("ppo", "early_stopping=[5]", "early_stopping.0=5: must be a mapping, as in {metric: eval_return_mean, pat"),
+    ],
+)
+def test_what_belongs_to_tasks_or_to_the_run_is_said(algo: str, override: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(algo, [override])
+    assert words in str(caught.value)
+
+
+def test_a_function_that_makes_the_environment_of_a_task_is_named() -> None:
+    config = read({"one": task_worlds.Match, "two": {"env_id": task_worlds.Match, "num_envs": 2}})
+    assert config == read({"one": "task_worlds:Match", "two": {"env_id": "task_worlds:Match", "num_envs": 2}})
+    assert read([task_worlds.Match, "CartPole-v1"]).tasks == ("match", "cartpole")
+    for tasks, key in (([lambda: None], "tasks"), ({"a": lambda: None}, "tasks.a")):
+        with pytest.raises(UserError, match=f"^{key}='custom .*': no name leads back to it; define it in a module"):
+            read(tasks)
 
 
 def test_tasks_of_a_file_follow_the_same_rules(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from rl_training.experiment.presets import preset_names, preset_path
 from rl_training.experiment.references import by_name, is_reference
 from rl_training.experiment.registry import REGISTRY, load_spec, proper_name, suggest
 from rl_training.experiment.schedules import Control, Schedule, ScheduleError, parse_control
-from rl_training.experiment.settings import RunConfig
+from rl_training.experiment.settings import RunConfig, TaskConfig
 from rl_training.experiment.tasks import named, written_out
 from rl_training.experiment.trust import SCHEDULES, TRAINING, Gate, code_in, names_code, owner_of, run_around
 from rl_training.types import UserError
@@ -304,7 +304,9 @@ def _check(
     for key in merged:
         if key not in settings and key not in scheduling:
             why = {**spec.model.absent, **spec.loop.absent}.get(key)
-            problems.append(f"{key}: {spec.name} has none: {why}" if why else unknown_key(key, known))
+            of_tasks = "tasks" in settings and key in TaskConfig.model_fields
+            words = f"{key}: is a setting of a task: tasks.NAME.{key}" if of_tasks else unknown_key(key, known)
+            problems.append(f"{key}: {spec.name} has none: {why}" if why else words)
     for key in [key for key, value in merged.items() if callable(value) and key in settings]:
         if settings[key].schedulable:
             merged.pop(key)
@@ -315,7 +317,7 @@ def _check(
     parts: dict[str, ConfigPart] = {}
     for part, kind in (("run", RunConfig), ("loop", spec.loop), ("model", spec.model), ("algorithm", spec.config)):
         given = {name: merged[name] for name in merged if name in settings and settings[name].part == part}
-        parts[part] = _check_part(kind, given, problems)
+        parts[part] = _check_part(kind, given, problems, settings)
     algorithm = parts["algorithm"]
     horizon = getattr(parts["run"], "total_timesteps", None)
     controls = dict(_check_scheduling(scheduling, settings, algorithm, horizon, known, problems, curves))
@@ -325,7 +327,9 @@ def _check(
     return Config(spec, scheduling=scheduling, controls=controls, objects=curves.objects, **parts)  # type: ignore[arg-type]
 
 
-def _check_part(kind: type[ConfigPart], given: dict[str, Any], problems: list[str]) -> ConfigPart:
+def _check_part(
+    kind: type[ConfigPart], given: dict[str, Any], problems: list[str], settings: Mapping[str, Setting]
+) -> ConfigPart:
     errors: Sequence[Mapping[str, Any]] = ()
     try:
         part = kind.model_validate(given)
@@ -334,7 +338,7 @@ def _check_part(kind: type[ConfigPart], given: dict[str, Any], problems: list[st
         # Used only for the schedules' base values, so that mistakes in schedules are reported along with these.
         wrong = {details["loc"][0] for details in errors if details["loc"]}
         part = kind.model_construct(**{key: value for key, value in given.items() if key not in wrong})
-    problems += explain(kind, given, errors)
+    problems += explain(kind, given, errors, settings)
     return part
 
 
