@@ -224,9 +224,10 @@ def test_processes_gather_what_the_learner_itself_would() -> None:
     [
         ("tasks.two.num_envs=5", "tasks.two.num_envs=5: a resumed run keeps its tasks.two.num_envs (2)"),
         ("tasks.two.env_kwargs.kinds=4", "tasks.two.env_kwargs={'kinds': 4}: a resumed run keeps"),
-        ("tasks.two.time_limit=4", "tasks.two.time_limit=4: a resumed run keeps"),
-        ("tasks.new=CartPole-v1", "tasks.new.env_id='CartPole-v1': a resumed run keeps"),
-        ("tasks.two=null", "tasks.two.env_id=None: a resumed run keeps"),
+        ("tasks.two.time_limit=4", "tasks.two.time_limit=4: a resumed run keeps its tasks.two.time_limit (null)"),
+        ("tasks.new=CartPole-v1", "tasks=[two, three, new]: a resumed run keeps its tasks (two, three); start a new"),
+        ("tasks.two=null", "tasks=[three]: a resumed run keeps its tasks (two, three); start a new run instead"),
+        ("tasks=null", "tasks=null: a resumed run keeps its tasks (two, three); start a new run instead"),
     ],
 )
 def test_a_resumed_run_keeps_its_tasks(override: str, words: str, run_dir: Path) -> None:
@@ -237,7 +238,7 @@ def test_a_resumed_run_keeps_its_tasks(override: str, words: str, run_dir: Path)
 
 def test_targets_and_scores_may_change_but_not_the_order(run_dir: Path, tmp_path: Path) -> None:
     turned = load_config(tasks(tasks={name: TWO[name] for name in reversed(TWO)}, total_timesteps=400))
-    with pytest.raises(UserError, match=r"tasks=\['three', 'two'\]: a resumed run keeps its tasks"):
+    with pytest.raises(UserError, match=r"tasks=\[three, two\]: a resumed run keeps its tasks \(two, three\)"):
         resume_training(run_dir, config=turned)
     more = ["tasks.two.target_return=7", "tasks.two.score.high=9", "total_timesteps=310"]
     assert resume_training(own_copy(run_dir, tmp_path / "run"), overrides=more)["step"] == 310

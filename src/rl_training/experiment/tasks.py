@@ -123,6 +123,12 @@ def spread(settings: Mapping[str, Any]) -> dict[str, Any]:
     return plain | {task_key(name, key): value for name, task in tasks.items() for key, value in task.items()}
 
 
+def in_effect(spread_out: Mapping[str, Any], key: str) -> Any:
+    """The value of a full name in what `spread` returned: what a task does not give is that of the run."""
+    value = spread_out.get(key)
+    return spread_out.get(without_task(key)) if value is None else value
+
+
 def names_in(settings: Mapping[str, Any]) -> list[str]:
     """The names of the tasks in settings that may come from anywhere, in their order."""
     tasks = settings.get("tasks")
