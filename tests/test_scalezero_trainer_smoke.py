@@ -87,7 +87,10 @@ class TestScaleZero(PlanningSmoke):
                 r"^algo='scalezero': cannot work with the continuous actions of Pendulum-v1, only with discrete ones; "
                 r"ppo, .* or dreamer can$",
             ),
-            ({"tasks": TASKS, "task_weights": {"cartpol": 2.0}}, r"task_weights=.*there is no task 'cartpol'"),
+            (
+                {"tasks": TASKS, "task_weights": {"cartpol": 2.0}},
+                r"task_weights=.*there is no task 'cartpol'.*did you mean 'cartpole'",
+            ),
             ({"tasks": TASKS, "task_weights": {"cartpole": 0.0}}, r"task_weights=.*the weight of 'cartpole' must be"),
             ({"env_id": "CartPole-v1", "task_weights": {"a": 1.0}}, r"task_weights=.*'a'.*which needs no weight"),
             ({"tasks": TASKS, "width": 30, "heads": 4}, "width=30: must be a multiple of heads=4"),

@@ -201,7 +201,7 @@ def doctor(ctx: click.Context, env_id: str | None, env_kwargs: tuple[str, ...], 
     if env_id is None or not env_kwargs:
         arguments: dict[str, Any] = {}
     else:
-        from rl_training.experiment.config import parse_overrides
+        from rl_training.experiment.overrides import parse_overrides
 
         arguments = parse_overrides(env_kwargs)
     problems = 0

@@ -145,7 +145,7 @@ def _settings(env_id: str | None, env_kwargs: Sequence[str]) -> EnvSettings | No
 
 
 def _arguments(env_kwargs: Sequence[str]) -> dict[str, Any]:
-    from rl_training.experiment.config import parse_overrides
+    from rl_training.experiment.overrides import parse_overrides
 
     return parse_overrides(env_kwargs)
 

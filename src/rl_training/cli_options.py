@@ -25,7 +25,8 @@ def _as_setting(option: str) -> str:
     from rl_training.experiment.settings import RunConfig
 
     name = option.lstrip("-").replace("-", "_")
-    ours = name if name in RunConfig.model_fields else our_name(name)
+    single = RunConfig.model_fields.keys() - {"tasks"}
+    ours = name if name in RunConfig.model_fields else our_name(name, single) or our_name(name)
     words = None if ours else in_our_words(name)
     form = f"settings are given as key=value{f': {ours}=...' if ours else ', for example seed=1'}"
     return f"{option}: there is no such option{words or f'; {form}'}"

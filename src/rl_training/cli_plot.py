@@ -111,8 +111,12 @@ def _plot_imagination(run: str, output: str | None, options: dict[str, Any]) -> 
 
 
 def _plot_search(run: str, output: str | None, options: dict[str, Any]) -> None:
+    from rl_training.runtime.saved_policy import tasks_of
     from rl_training.runtime.search_plot import plot_search
 
+    tasks = tasks_of(run, options.get("which", "latest"))
+    if "task" not in options and len(tasks) > 1:
+        raise UserError(f"--task: give one of {', '.join(tasks)}, the tasks of {run}")
     path, view = plot_search(run, output=output, **options)
     click.echo(f"state    {view.place}")
     click.echo(f"action   {view.chosen.label} ({view.chosen.visits} of {view.tree.visits[0] - 1} simulations)")

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+import task_worlds
 from rl_training.experiment.config import Config, ConfigError, load_config
 from rl_training.experiment.fields import json_schema, settings_of
 from rl_training.experiment.registry import load_spec
 from rl_training.experiment.tasks import name_from_id
 from rl_training.experiment.trust import ELSEWHERE, EPISODES, POLICY, code_in
+from rl_training.types import UserError
 from task_worlds import EXAMPLES, SPEC, TWO
 
 
@@ -65,6 +67,54 @@ def test_overrides_reach_into_tasks() -> None:
     assert read(both, "tasks=[MountainCar-v0]").tasks == ("mountaincar",)
 
 
+def test_short_forms_are_written_out_before_tasks_are_changed() -> None:
+    both, own = "tasks=[CartPole-v1, Acrobot-v1]", "tasks.acrobot.num_envs=2"
+    for overrides in ([both, own], [own, both]):
+        changed = load_config(SPEC, overrides)
+        assert [changed.for_task(name).run.num_envs for name in ("cartpole", "acrobot")] == [8, 2]
+    one = load_config(SPEC, ["tasks.cartpole=CartPole-v1", "tasks.cartpole.num_envs=3"])
+    assert one.for_task("cartpole").run.num_envs == 3
+    other = read(["CartPole-v1"], "tasks=[MountainCar-v0]", "tasks.mountaincar.num_envs=2")
+    assert other.tasks == ("mountaincar",)
+    assert read(["CartPole-v1"], "tasks=null", "tasks.pole.env_id=CartPole-v1").tasks == ("pole",)
+    assert one.flat() == load_config(one.flat(), ["tasks.cartpole.num_envs=3"]).flat()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["hidden_sizes=[3]", "hidden_sizes.representation=[3]"], "hidden_sizes is no mapping then; give one of"),
+        (["tasks.a=null", "tasks.a.env_id=CartPole-v1"], "tasks.a is no mapping then"),
+        (["tasks=5", "tasks.a.env_id=CartPole-v1"], "tasks is no mapping then"),
+        (["env_id=CartPole-v1", "env_id.x=1"], "env_id is no mapping then"),
+        (["callbacks=[a]", "callbacks.7.x=1"], "cannot be read: list index out of range"),
+    ],
+)
+def test_overrides_that_contradict_each_other_are_one_line(overrides: list[str], words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        load_config("scalezero", overrides)
+    assert str(caught.value).startswith(f"{overrides[0]} ")
+    assert overrides[1] in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_number_is_a_name_if_no_other_task_has_it() -> None:
+    numbered = read({1: "CartPole-v1"}, "tasks.1.num_envs=3")
+    assert numbered.replace(tasks={1: {"time_limit": 4}}).tasks == ("1",)
+    assert problems({1: "X-v0", "1": "Y-v0"}) == ["tasks: 1 and '1' would both be named '1'"]
+    assert problems({None: "X-v0"}) == ["tasks: None is no name of a task, which is a text"]
+    assert problems({True: "X-v0"}) == ["tasks: True is no name of a task, which is a text"]
+
+
+def test_tasks_of_a_file_can_be_taken_away_for_another_algorithm(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("algo: scalezero\ntasks: [CartPole-v1]\neval_episodes: 3\n")
+    config = load_config(file, ["algo=ppo", "env_id=CartPole-v1", "tasks=null"])
+    assert (config.tasks, config.run.eval_episodes) == (("",), 3)
+    with pytest.raises(ConfigError, match="tasks: ppo has none: it learns in one environment"):
+        load_config(file, ["algo=ppo", "env_id=CartPole-v1"])
+
+
 def test_a_task_has_what_it_gives_and_the_rest_from_the_run() -> None:
     own = {
         "env_id": "A-v0",
@@ -96,7 +146,25 @@ def test_one_environment_is_one_task_without_a_name() -> None:
     [
         ({"a": {"env_idd": "X-v0"}}, "tasks.a.env_idd: unknown key; did you mean 'env_id'?"),
         ({"a": {"env_id": "X-v0", "num_envs": 0}}, "tasks.a.num_envs=0: must be at least 1"),
-        ({"a": {"env_id": "X-v0", "seed": 1}}, "tasks.a.seed: unknown key"),
+        *(
+            (
+                {"a": {"env_id": "X-v0", name: 1}},
+                f"tasks.a.{name}: is a setting of the run, not of a task, which has env",
+            )
+            for name in ("seed", "vectorization", "learning_rate", "learning_rate_schedule", "buffer_size")
+        ),
+        ({"a": {"env_id": "X-v0", "max_episode_steps": 9}}, "tasks.a.max_episode_steps: unknown key; here it is 'time"),
+        ({"a": {"env_id": "X-v0", "more": 1}}, "tasks.a.more: unknown key"),
+        ({"a": {"env_id": ""}}, "tasks.a.env_id: must not be empty"),
+        ({"a": ""}, "tasks.a.env_id: must not be empty"),
+        ({"a": 5}, "tasks.a=5: must be a mapping, as in {env_id: CartPole-v1, num_envs: 4}, or an id"),
+        ({"a": []}, "tasks.a=[]: must be a mapping, as in {env_id: CartPole-v1, num_envs: 4}, or an id"),
+        ({"a": {"env_id": "X-v0", "score": 5}}, "tasks.a.score=5: must be a mapping, as in {low: 0, high: 450}"),
+        ({"a": {"env_id": "X-v0", "score": [0, 1]}}, "tasks.a.score=[0, 1]: must be a mapping, as in {low: 0, high"),
+        (
+            {"score": {"env_id": "X-v0", "score": {"low": 1, "hihg": 5}}},
+            "tasks.score.score.hihg: unknown key; did you mean 'high'?",
+        ),
         ({"a": {"env_id": 5}}, "tasks.a.env_id=5: must be text"),
         ({"a": {"env_id": "X-v0", "score": {"low": 2, "high": 1}}}, "tasks.a.score: high=1 must be above low=2"),
         ({"a": {"env_id": "X-v0", "env_packages": "no-module"}}, "tasks.a.env_packages: 'no-module' is no module"),
@@ -105,6 +173,11 @@ def test_one_environment_is_one_task_without_a_name() -> None:
             {"a" * 101: "X-v0"},
             "tasks: 'aaaaaaaaaaaaaaaaaaaa...' has 101 characters; the name of a task has at most 100",
         ),
+        ({"a": {"env_id": "X-v0", "num_envs": True}}, "tasks.a.num_envs=True: must be a number"),
+        ({"a": {"env_id": "X-v0", "num_envs": False}}, "tasks.a.num_envs=False: must be a number"),
+        ({"a": {"env_id": "X-v0", "target_return": True}}, "tasks.a.target_return=True: must be a number"),
+        ({"a": {"env_id": "X-v0", "score": {"low": True, "high": 2}}}, "tasks.a.score.low=True: must be a number"),
+        ({"": {"env_idd": "X-v0"}}, "tasks: '' is no name of a task"),
         ({"a/b": "X-v0"}, "tasks: 'a/b' is no name of a task"),
         ({"walk": "X-v0", "Walk": "Y-v0"}, "tasks: 'walk' and 'Walk': the names of two tasks must differ"),
         (["X-v0", "X-v1"], "tasks: 'X-v0' and 'X-v1' would both be named 'x'; give names"),
@@ -121,9 +194,58 @@ def test_mistakes_are_named_by_their_full_key(tasks: Any, words: str) -> None:
     assert not any("\n" in problem for problem in problems(tasks))
 
 
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"task_weights": {"cartpole": True}}, "task_weights.cartpole=True: must be a number"),
+        ({"hidden_sizes": [8, True]}, "hidden_sizes.1=True: must be a number"),
+        ({"hidden_sizes": {"representation": [True]}}, "hidden_sizes.representation.0=True: must be a number"),
+        (
+            {"eval_interval": 9, "early_stopping": {"patience": True}},
+            "early_stopping.patience=True: must be a number",
+        ),
+        ({"env_timeout": False}, "env_timeout=False: must be a number"),
+    ],
+)
+def test_a_switch_is_no_number_at_any_depth(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config("scalezero", tasks=["CartPole-v1"], **settings)
+    assert problem in caught.value.problems
+    assert load_config("dqn", env_id="CartPole-v1", env_kwargs={"a": True}, her=None).run.env_kwargs == {"a": True}
+
+
 def test_tasks_and_env_id_exclude_each_other() -> None:
     assert problems(["CartPole-v1"], env_id="CartPole-v1") == ["env_id='CartPole-v1' and tasks: give one of them"]
     assert problems(None)[0].startswith("env_id: is missing")
+
+
+@pytest.mark.parametrize(
+    ("algo", "override", "words"),
+    [
+        (SPEC, "task=[CartPole-v1]", "task: unknown key; here it is 'tasks'"),
+        ("ppo", "task=CartPole-v1", "task: unknown key; here it is 'env_id'"),
+        (SPEC, "tasks=null", "several are given as tasks, as in tasks=[CartPole-v1, Acrobot-v1]"),
+        (SPEC, "env_id=[A-v1, B-v1]", "env_id=['A-v1', 'B-v1']: must be text; several are given as tasks, as in"),
+        ("ppo", "env_id=[A-v1, B-v1]", "env_id=['A-v1', 'B-v1']: must be text"),
+        (SPEC, "target_return=5", "target_return: is a setting of a task: tasks.NAME.target_return"),
+        (SPEC, "score.low=5", "score: is a setting of a task: tasks.NAME.score"),
+        ("ppo", "target_return=5", "target_return: unknown key"),
+        ("ppo", "early_stopping=[5]", "early_stopping.0=5: must be a mapping, as in {metric: eval_return_mean, pat"),
+    ],
+)
+def test_what_belongs_to_tasks_or_to_the_run_is_said(algo: str, override: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(algo, [override])
+    assert words in str(caught.value)
+
+
+def test_a_function_that_makes_the_environment_of_a_task_is_named() -> None:
+    config = read({"one": task_worlds.Match, "two": {"env_id": task_worlds.Match, "num_envs": 2}})
+    assert config == read({"one": "task_worlds:Match", "two": {"env_id": "task_worlds:Match", "num_envs": 2}})
+    assert read([task_worlds.Match, "CartPole-v1"]).tasks == ("match", "cartpole")
+    for tasks, key in (([lambda: None], "tasks"), ({"a": lambda: None}, "tasks.a")):
+        with pytest.raises(UserError, match=f"^{key}='custom .*': no name leads back to it; define it in a module"):
+            read(tasks)
 
 
 def test_tasks_of_a_file_follow_the_same_rules(tmp_path: Path) -> None:

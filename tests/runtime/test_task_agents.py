@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from rl_training import ScaleZero, UserError, evaluate_checkpoint, evaluate_policy, load_config, train
+from rl_training import ScaleZero, UserError, evaluate_checkpoint, evaluate_policy, load_config, resume_training, train
 from rl_training.runtime.verification import verify_preset
 from run_helpers import Command, latest, metrics_rows
 
@@ -167,6 +167,18 @@ def test_a_run_goes_on_with_another_seed(tmp_path: Path) -> None:
     made.close()
     assert (saved.meta["step"], saved.meta["resume"]) == (96, "restarted")
     assert saved.state["algorithm"]["n_updates"] == 42
+
+
+def test_a_task_goes_on_with_more_environments(tmp_path: Path) -> None:
+    train(config(), run_dir=tmp_path / "run")
+    made = ScaleZero.load(tmp_path / "run", tasks={"two": {"num_envs": 3}, "three": {"num_envs": 1}}).learn(24)
+    saved = latest(made.save(tmp_path / "saved"))
+    made.close()
+    assert (saved.meta["step"], saved.meta["resume"]) == (96, "restarted")
+    why = [words.partition("tasks.")[2] for words in saved.meta["why_restarted"]]
+    assert set(why) == {"two.num_envs is 3, was 2, so the replay buffer starts empty"}
+    with pytest.raises(UserError, match=r"tasks.three.num_envs=4: a resumed run keeps its tasks.three.num_envs \(1\)"):
+        resume_training(tmp_path / "run", overrides=["tasks.three.num_envs=4"])
 
 
 def test_a_run_of_a_later_stage_goes_on_with_more_environments(tmp_path: Path) -> None:

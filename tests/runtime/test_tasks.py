@@ -21,6 +21,7 @@ from rl_training.experiment.config import load_config
 from rl_training.runtime.actors.task_sources import sources_of
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
 from rl_training.runtime.checkpoints.spaces import read_spaces, spaces_for, write_spaces
+from rl_training.runtime.controls import build_control_callbacks
 from rl_training.runtime.datasets import open_dataset
 from rl_training.runtime.saved_policy import load_policy
 from rl_training.runtime.train import Run, build
@@ -227,11 +228,12 @@ def test_processes_gather_what_the_learner_itself_would() -> None:
     [
         ("tasks.two.num_envs=5", "tasks.two.num_envs=5: a resumed run keeps its tasks.two.num_envs (2)"),
         ("tasks.two.env_kwargs.kinds=4", "tasks.two.env_kwargs={'kinds': 4}: a resumed run keeps"),
-        ("tasks.two.time_limit=4", "tasks.two.time_limit=4: a resumed run keeps"),
-        ("tasks.new=CartPole-v1", "tasks.new.env_id='CartPole-v1': a resumed run keeps"),
-        ("tasks.two=null", "tasks.two.env_id=None: a resumed run keeps"),
+        ("tasks.two.time_limit=4", "tasks.two.time_limit=4: a resumed run keeps its tasks.two.time_limit (null)"),
+        ("tasks.new=CartPole-v1", "tasks=[two, three, new]: a resumed run keeps its tasks (two, three); start a new"),
+        ("tasks.two=null", "tasks=[three]: a resumed run keeps its tasks (two, three); start a new run instead"),
+        ("tasks=null", "tasks=null: a resumed run keeps its tasks (two, three); start a new run instead"),
         ("tasks.two.score.high=500", "tasks.two.score.high=500.0: a resumed run keeps its tasks.two.score.high (8.0)"),
-        ("tasks.two.score=null", "tasks.two.score=None: a resumed run keeps its tasks.two.score ({'low': 4.0, "),
+        ("tasks.two.score=null", "tasks.two.score=null: a resumed run keeps its tasks.two.score ({'low': 4.0, "),
     ],
 )
 def test_a_resumed_run_keeps_its_tasks(override: str, words: str, run_dir: Path) -> None:
@@ -245,14 +247,14 @@ def test_a_task_gets_no_score_when_its_run_is_resumed(tmp_path: Path) -> None:
     plain = {name: {**task, "score": None} for name, task in TWO.items()}
     run_dir = train(tasks(tmp_path, tasks=plain, total_timesteps=100)).run_dir
     assert run_dir is not None
-    words = "tasks.two.score={'low': 0.0, 'high': 8.0}: a resumed run keeps its tasks.two.score (None)"
+    words = "tasks.two.score={'low': 0.0, 'high': 8.0}: a resumed run keeps its tasks.two.score (null)"
     with pytest.raises(UserError, match=re.escape(words)):
         resume_training(run_dir, overrides=["tasks.two.score={low: 0, high: 8}", "total_timesteps=200"])
 
 
 def test_targets_may_change_but_not_the_order(run_dir: Path, tmp_path: Path) -> None:
     turned = load_config(tasks(tasks={name: TWO[name] for name in reversed(TWO)}, total_timesteps=400))
-    with pytest.raises(UserError, match=r"tasks=\['three', 'two'\]: a resumed run keeps its tasks"):
+    with pytest.raises(UserError, match=r"tasks=\[three, two\]: a resumed run keeps its tasks \(two, three\)"):
         resume_training(run_dir, config=turned)
     more = ["tasks.two.target_return=7", "total_timesteps=310"]
     assert resume_training(own_copy(run_dir, tmp_path / "run"), overrides=more)["step"] == 310
@@ -335,6 +337,17 @@ def test_the_command_speaks_of_every_task(
     assert "tasks" in command("describe", SPEC).out
 
 
+def test_commands_that_mean_one_environment_say_what_they_need(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = Command(monkeypatch, capsys)
+    played = command("play", run_dir)
+    assert "learned the tasks two, three, which nobody can play; what can be played is a game for two" in played.err
+    assert "muzero" in played.err
+    drawn = command("plot", run_dir, "--search")
+    assert drawn.err.startswith("error: --task: give one of two, three, the tasks of ")
+
+
 def test_a_picture_has_a_panel_for_every_task(run_dir: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from rl_training.runtime.plots import draw, group_runs, plot_runs, read_run
@@ -412,6 +425,23 @@ def test_a_run_stops_by_the_metric_of_a_task_or_the_mean(metric: str, tmp_path: 
 def test_unknown_metrics_are_said(metric: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"early_stopping.metric='{metric}': no such metric"):
         stopped(metric, 1e9, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("three/eval_score", "needs a score: give tasks.three.score, as in {low: 0, high: 450}"),
+        ("eval_score_mean", "needs a score: give tasks.three.score, as in"),
+        ("two/eval_scor", "no such metric; did you mean 'two/eval_score'? (known: "),
+        ("two/eval_succes_rate", "two/eval_success_rate)"),
+    ],
+)
+def test_a_metric_of_scores_needs_them(metric: str, words: str) -> None:
+    named = {"two": TWO["two"], "three": {"env_id": "task_worlds:Match"}}
+    rule = {"metric": metric, "patience": 3}
+    with pytest.raises(UserError) as caught:
+        build_control_callbacks(load_config(tasks(tasks=named, eval_interval=50, early_stopping=rule)))
+    assert words in str(caught.value)
 
 
 # Mistakes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import ClassVar
 
 from rl_training.algorithms.base import EncodedModelConfig, NetworkConfig, dense_weights, model_setting
@@ -175,7 +176,8 @@ def weights_of(cfg: ScaleZeroConfig, tasks: Mapping[str, SpaceInfo]) -> dict[str
     given = cfg.task_weights or {}
     if unknown := [name for name in given if name not in tasks]:
         there = ", ".join(name for name in tasks if name) or "the one of env_id, which needs no weight"
-        raise UserError(f"task_weights={given}: there is no task {unknown[0]!r}; the tasks are {there}")
+        near = "".join(f"; did you mean {name!r}?" for name in get_close_matches(unknown[0], list(tasks), n=1))
+        raise UserError(f"task_weights={given}: there is no task {unknown[0]!r} (the tasks are {there}){near}")
     if wrong := [name for name, weight in given.items() if not weight > 0.0]:
         raise UserError(f"task_weights={given}: the weight of {wrong[0]!r} must be above 0")
     return {task: given.get(task, 1.0) for task in tasks}

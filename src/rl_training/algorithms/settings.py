@@ -17,6 +17,9 @@ class ConfigPart(BaseModel):
     sizes: ClassVar[tuple[str, ...]] = ()
     # Settings that others have and this one cannot have, and why.
     absent: ClassVar[Mapping[str, str]] = {}
+    # What a group inside of a field is called, and how one is written.
+    called: ClassVar[str] = "this"
+    example: ClassVar[str] = ""
 
 
 def setting(

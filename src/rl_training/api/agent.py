@@ -242,6 +242,7 @@ class Agent:
 
         `device` may be any. Training continues exactly, unless `num_envs`, `seed` or `env_kwargs` are others than
         before: then it says so, and goes on with new episodes; with another `num_envs` the replay buffer is empty.
+        Those of a task are given as in `tasks={"cartpole": {"num_envs": 5}}`.
         `trust` lets in the code that it names, if you did not save it yourself; so does giving the same names again.
         """
         asked = {"num_envs": num_envs, "seed": seed, "env_kwargs": env_kwargs, "device": device}

@@ -5,7 +5,6 @@ A config is flat on disk and has four frozen parts once it is read. All mistakes
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,16 +23,15 @@ from rl_training.experiment.fields import SUFFIXES, Setting, explain, settings_o
 from rl_training.experiment.fields import ConfigError as ConfigError
 from rl_training.experiment.manager import RunFolder
 from rl_training.experiment.other_words import unknown_key
+from rl_training.experiment.overrides import LIKE_AN_ENVIRONMENT, override_layers
 from rl_training.experiment.presets import preset_names, preset_path
 from rl_training.experiment.references import by_name, is_reference
 from rl_training.experiment.registry import REGISTRY, load_spec, proper_name, suggest
 from rl_training.experiment.schedules import Control, Schedule, ScheduleError, parse_control
-from rl_training.experiment.settings import RunConfig
-from rl_training.experiment.tasks import written_out
+from rl_training.experiment.settings import RunConfig, TaskConfig
+from rl_training.experiment.tasks import named, written_out
 from rl_training.experiment.trust import SCHEDULES, TRAINING, Gate, code_in, names_code, owner_of, run_around
 from rl_training.types import UserError
-
-_LIKE_AN_ENVIRONMENT = re.compile(r"-v[0-9]+$")
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def load_config(
     Code that a file in a run's folder names must be given, noted, or trusted.
     """
     source, base, run = _read_target(target)
-    (base, *given), objects = by_name([base, parse_overrides(overrides), values])
+    (base, *given), objects = by_name([base, *override_layers(overrides), values])
     gate = None if run is None else Gate.before(run, RunFolder(run).run_id, given, trust=trust)
     return _load(source, [base, *given], gate).holding(objects)
 
@@ -119,7 +117,7 @@ def saved_config(
     saved = meta["config"]
     if not isinstance(saved, Mapping):
         raise UserError(f"{str(checkpoint)!r}: is damaged or foreign (its config is a {type(saved).__name__})")
-    layers, objects = by_name([parse_overrides(overrides), values])
+    layers, objects = by_name([*override_layers(overrides), values])
     place, gives = owner_of(checkpoint), [*layers, *given]
     gate = Gate.before(place, meta.get("run_id"), gives, trust=trust, options=options)
     plain = {str(key): value for key, value in saved.items()}
@@ -147,18 +145,20 @@ def _load(
     merged: dict[str, Any] = {}
     uses = tuple(uses)
     curves = Curves(gate, checked=SCHEDULES in uses)
+    unused: dict[str, Any] = {}
     for layer in layers:
         above = curves.take(_canonical(layer, settings, problems))
-        if above.get("tasks") is not None and (why := why_without("tasks", spec)):
-            raise ConfigError(source, [*problems, f"tasks: {spec.name} has none: {why}"])  # env_id is not missed too
-        own = layer is layers[0] and gate is not None  # of a run, which may be older than a setting's limits
-        above = _without_meaning(above, spec, [] if own else problems)
+        without = {name for name in above if name in RunConfig.model_fields and why_without(name, spec)}
+        unused |= {name: above[name] for name in without}
+        above = {name: value for name, value in above.items() if name not in without}
+        if layer is layers[0] and gate is not None:  # of a run, which may be older than a setting's limits
+            unused = {name: value for name, value in unused.items() if name == "tasks"}
+        above = _with_tasks(named, above, source, problems)
         merged = _merge(_without_defaults(merged, above, settings), spec.model.on_top(above, merged))
-        if "tasks" in above:
-            try:
-                merged["tasks"] = written_out(merged["tasks"])
-            except ValueError as error:
-                raise ConfigError(source, [*problems, f"tasks: {error}"]) from None
+        merged = _with_tasks(written_out, merged, source, problems)
+    problems += _without_meaning(unused, spec)
+    if unused.get("tasks") is not None:
+        raise ConfigError(source, problems)  # env_id is not missed too
     curves.admit(merged)
     merged["algo"] = algo
     config = _check(source, spec, settings, _with_default_schedules(merged, settings), problems, curves)
@@ -167,13 +167,22 @@ def _load(
     return config
 
 
-def _without_meaning(layer: Mapping[str, Any], spec: AlgorithmSpec, problems: list[str]) -> dict[str, Any]:
-    """A layer without the settings of runs that its algorithm has no use for; only their defaults may be given."""
-    unused = {name: why for name in layer if name in RunConfig.model_fields and (why := why_without(name, spec))}
-    for name, why in unused.items():
-        if layer[name] != RunConfig.model_fields[name].default:
-            problems.append(f"{name}={layer[name]!r}: {spec.name} has none: {why}")
-    return {name: value for name, value in layer.items() if name not in unused}
+def _with_tasks(
+    form: Callable[[Any], Any], layer: dict[str, Any], source: str, problems: Sequence[str]
+) -> dict[str, Any]:
+    """A layer with its tasks in another form, if it has any."""
+    try:
+        return layer | {"tasks": form(layer["tasks"])} if "tasks" in layer else layer
+    except ValueError as error:
+        raise ConfigError(source, [*problems, f"tasks: {error}"]) from None
+
+
+def _without_meaning(unused: Mapping[str, Any], spec: AlgorithmSpec) -> Iterator[str]:
+    """What is wrong with settings of runs that an algorithm has no use for; only their defaults may be given."""
+    for name, value in unused.items():
+        if value != RunConfig.model_fields[name].default:
+            given = name if name == "tasks" else f"{name}={value!r}"
+            yield f"{given}: {spec.name} has none: {why_without(name, spec)}"
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,7 +247,7 @@ def _read_target(target: str | Path | Mapping[str, Any]) -> tuple[str, dict[str,
         raise UserError(f"{name}: there is no such file")
     known = [*preset_names(), *REGISTRY]
     hint = (
-        f"; train an algorithm on it: ppo env_id={name}" if _LIKE_AN_ENVIRONMENT.search(name) else suggest(name, known)
+        f"; train an algorithm on it: ppo env_id={name}" if LIKE_AN_ENVIRONMENT.search(name) else suggest(name, known)
     )
     raise UserError(f"{name!r} is neither a preset, a YAML file nor an algorithm{hint}")
 
@@ -253,24 +262,6 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path}: must hold settings as 'key: value' lines")
     return {str(key): value for key, value in content.items()}
-
-
-def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
-    """Parse `key=value` overrides; values are read as YAML."""
-    overrides = list(overrides)
-    for override in overrides:
-        if "=" not in override or override.startswith("="):
-            what = f"env_id={override}" if _LIKE_AN_ENVIRONMENT.search(override) else "seed=1"
-            raise UserError(f"{override!r}: overrides are given as key=value, for example {what}")
-    keys = [override.partition("=")[0] for override in overrides]
-    for key in (key for place, key in enumerate(keys) if key in keys[:place]):
-        given = " and ".join(override for override, own in zip(overrides, keys, strict=True) if own == key)
-        raise UserError(f"{given}: {key} is given twice; give it once")
-    try:
-        parsed = OmegaConf.to_container(OmegaConf.from_dotlist(overrides), resolve=True)
-    except (YAMLError, OmegaConfBaseException) as error:
-        raise UserError(f"{' '.join(overrides)}: cannot be read: {' '.join(str(error).split())}") from None
-    return {str(key): value for key, value in parsed.items()}
 
 
 def _canonical(layer: Mapping[str, Any], settings: Mapping[str, Setting], problems: list[str]) -> dict[str, Any]:
@@ -313,7 +304,9 @@ def _check(
     for key in merged:
         if key not in settings and key not in scheduling:
             why = {**spec.model.absent, **spec.loop.absent}.get(key)
-            problems.append(f"{key}: {spec.name} has none: {why}" if why else unknown_key(key, known))
+            of_tasks = "tasks" in settings and key in TaskConfig.model_fields
+            words = f"{key}: is a setting of a task: tasks.NAME.{key}" if of_tasks else unknown_key(key, known)
+            problems.append(f"{key}: {spec.name} has none: {why}" if why else words)
     for key in [key for key, value in merged.items() if callable(value) and key in settings]:
         if settings[key].schedulable:
             merged.pop(key)
@@ -321,14 +314,10 @@ def _check(
                 f"{key}: a function is given as {key}_schedule, and is called with the progress of the run, from 0 to "
                 "1 (in Stable-Baselines3 with what remains, from 1 to 0)"
             )
-    # pydantic would take true for 1.
-    for key in [key for key, value in merged.items() if isinstance(value, bool) and key in settings]:
-        if settings[key].kind.split(" ")[0] in ("int", "float"):
-            problems.append(f"{key}={merged.pop(key)!r}: must be a number")
     parts: dict[str, ConfigPart] = {}
     for part, kind in (("run", RunConfig), ("loop", spec.loop), ("model", spec.model), ("algorithm", spec.config)):
         given = {name: merged[name] for name in merged if name in settings and settings[name].part == part}
-        parts[part] = _check_part(kind, given, problems)
+        parts[part] = _check_part(kind, given, problems, settings)
     algorithm = parts["algorithm"]
     horizon = getattr(parts["run"], "total_timesteps", None)
     controls = dict(_check_scheduling(scheduling, settings, algorithm, horizon, known, problems, curves))
@@ -338,14 +327,19 @@ def _check(
     return Config(spec, scheduling=scheduling, controls=controls, objects=curves.objects, **parts)  # type: ignore[arg-type]
 
 
-def _check_part(kind: type[ConfigPart], given: dict[str, Any], problems: list[str]) -> ConfigPart:
+def _check_part(
+    kind: type[ConfigPart], given: dict[str, Any], problems: list[str], settings: Mapping[str, Setting]
+) -> ConfigPart:
+    errors: Sequence[Mapping[str, Any]] = ()
     try:
-        return kind.model_validate(given)
+        part = kind.model_validate(given)
     except ValidationError as error:
-        problems += explain(kind, error.errors())
+        errors = error.errors()
         # Used only for the schedules' base values, so that mistakes in schedules are reported along with these.
-        wrong = {details["loc"][0] for details in error.errors() if details["loc"]}
-        return kind.model_construct(**{key: value for key, value in given.items() if key not in wrong})
+        wrong = {details["loc"][0] for details in errors if details["loc"]}
+        part = kind.model_construct(**{key: value for key, value in given.items() if key not in wrong})
+    problems += explain(kind, given, errors, settings)
+    return part
 
 
 def _check_scheduling(

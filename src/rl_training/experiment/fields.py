@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from rl_training.algorithms.base import AlgorithmSpec, CollectingLoopConfig
 from rl_training.algorithms.settings import ConfigPart, setting_extra
+from rl_training.experiment.nested import fields_of, group_at, switches_for_numbers
+from rl_training.experiment.other_words import in_our_words
 from rl_training.experiment.registry import REGISTRY, suggest
 from rl_training.experiment.schedules import Schedule, parse_schedule
 from rl_training.experiment.settings import RunConfig
@@ -160,12 +162,25 @@ def _kind(annotation: Any) -> str:
     return getattr(annotation, "__name__", str(annotation))
 
 
-def explain(part: type[ConfigPart], complaints: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Pydantic's errors as one line per mistake; the errors of a value's alternative types are joined into one."""
+def explain(
+    part: type[ConfigPart],
+    given: Mapping[str, Any],
+    complaints: Iterable[Mapping[str, Any]],
+    settings: Collection[str] = (),
+) -> list[str]:
+    """One line per mistake: switches that are given for numbers, and pydantic's errors.
+
+    The errors of a value's alternative types are joined into one. `settings` are those that the run has.
+    """
     lines: dict[tuple[Any, ...], str] = {}
+    switches = dict(switches_for_numbers(part, given))
+    for place, value in switches.items():
+        lines[place] = f"{'.'.join(map(str, place))}={value!r}: must be a number"
     for details in complaints:
         place = tuple(item for item in details["loc"] if not _ALTERNATIVE.fullmatch(str(item)))
-        line = _explain_one(part, {**details, "loc": place})
+        if place in switches:
+            continue
+        line = _explain_one(part, {**details, "loc": place}, settings)
         lines[place] = f"{lines[place]}, or {line.split(': must be ')[-1]}" if place in lines else line
     return list(lines.values())
 
@@ -173,16 +188,18 @@ def explain(part: type[ConfigPart], complaints: Iterable[Mapping[str, Any]]) -> 
 _LONGEST_VALUE = 200
 
 
-def _explain_one(part: type[ConfigPart], details: Mapping[str, Any]) -> str:
+def _explain_one(part: type[ConfigPart], details: Mapping[str, Any], settings: Collection[str]) -> str:
     """One mistake: the key, the value, what is allowed, the nearest known name."""
     location = [item for item in details["loc"] if item != "return_"]
     kind, context, value = details["type"], details.get("ctx", {}), details.get("input")
     key = ".".join(str(item) for item in location)
     if kind == "missing":
-        return f"{key}: is missing{_help(part, location)}"
+        return f"{key}: is missing{_help(part, location)}".rstrip(".") + _or_tasks(location, settings)
     if kind == "extra_forbidden":
-        known = _nested_names(part.model_fields[str(location[0])].annotation)
-        return f"{key}: unknown key{suggest(str(location[-1]), known)}"
+        return f"{key}: {_unknown_inside(group_at(part, location[:-1]), str(location[-1]), settings)}"
+    if kind == "model_type" and (group := group_at(part, location)) is not None:
+        example = f", as in {group.example}" if group.example else ""
+        return f"{key}={_shown(value)}: must be a mapping{example}"
     if kind == "value_error":
         message = str(context.get("error", details["msg"]))
         return f"{key}: {message}" if key else message
@@ -200,7 +217,8 @@ def _explain_one(part: type[ConfigPart], details: Mapping[str, Any]) -> str:
     word = kind.split("_")[0]
     wanted = {"string": "str", "tuple": "list", "finite": "float"}.get(word, word)
     if wanted in _KINDS or wanted == "list":
-        return f"{key}={_shown(value)}: must be {_KINDS.get(wanted, 'a list')}"
+        instead = _or_tasks(location, settings) if isinstance(value, (list, tuple)) else ""
+        return f"{key}={_shown(value)}: must be {_KINDS.get(wanted, 'a list')}{instead}"
     return f"{key}={_shown(value)}: {details['msg']}"
 
 
@@ -215,11 +233,19 @@ def _help(part: type[ConfigPart], location: list[Any]) -> str:
     return f": {info.description}" if info is not None and info.description else ""
 
 
-def _nested_names(annotation: Any) -> list[str]:
-    """The keys of the mappings that a field takes."""
-    if isinstance(annotation, type) and issubclass(annotation, ConfigPart):
-        return [info.alias or name for name, info in annotation.model_fields.items()]
-    return [name for member in get_args(annotation) for name in _nested_names(member)]
+def _or_tasks(location: Sequence[Any], settings: Collection[str]) -> str:
+    """What may be given in place of env_id, if the run may have tasks."""
+    if list(location) != ["env_id"] or "tasks" not in settings:
+        return ""
+    return "; several are given as tasks, as in tasks=[CartPole-v1, Acrobot-v1]"
+
+
+def _unknown_inside(group: type[ConfigPart] | None, name: str, settings: Collection[str]) -> str:
+    """What is wrong with a key that a group of settings inside of a field does not have."""
+    known = [] if group is None else list(fields_of(group))
+    if group is None or name.removesuffix("_schedule").removesuffix("_warmup_steps") not in settings:
+        return f"unknown key{in_our_words(name, known) or suggest(name, known)}"
+    return f"is a setting of the run, not of {group.called}, which has {', '.join(known)}"
 
 
 class ConfigError(UserError):

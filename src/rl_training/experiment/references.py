@@ -84,6 +84,8 @@ def by_name(layers: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], 
     named = [dict(layer) for layer in layers]
     objects: dict[str, Callable[..., Any]] = {}
     for layer in named:
+        if "tasks" in layer:
+            layer["tasks"] = _tasks_by_name(layer["tasks"])
         for key in _TAKE_OBJECTS & layer.keys():
             value = layer[key]
             objects.pop(key, None)
@@ -92,6 +94,30 @@ def by_name(layers: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], 
                 if not leads_back(layer[key]):
                     objects[key] = value
     return named, objects
+
+
+def _tasks_by_name(tasks: Any) -> Any:
+    """Tasks with names in place of the functions and classes that make their environments."""
+    if isinstance(tasks, (list, tuple)):
+        return [_maker_by_name("tasks", task) for task in tasks]
+    if not isinstance(tasks, Mapping):
+        return tasks
+    return {
+        name: {**task, "env_id": _maker_by_name(f"tasks.{name}.env_id", task["env_id"])}
+        if isinstance(task, Mapping) and "env_id" in task
+        else _maker_by_name(f"tasks.{name}", task)
+        for name, task in tasks.items()
+    }
+
+
+def _maker_by_name(key: str, value: Any) -> Any:
+    reference = reference_to(value) if callable(value) else value
+    if callable(value) and reference is None:
+        raise UserError(
+            f"{key}={name_of(value)!r}: no name leads back to it; define it in a module, and name it as "
+            "'module:function'"
+        )
+    return reference
 
 
 def resolve_reference(text: str, *, key: str) -> Any:

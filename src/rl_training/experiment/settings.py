@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_serializer, field_validator, model_validator
 
@@ -31,6 +31,9 @@ def plain(value: Any, key: str) -> Any:
 class EarlyStoppingRule(ConfigPart):
     """When to end a run early; the rule is checked after every evaluation."""
 
+    called: ClassVar[str] = "a rule"
+    example: ClassVar[str] = "{metric: eval_return_mean, patience: 5}"
+
     metric: str = setting("eval_return_mean", "The metric that is watched.")
     mode: Literal["max", "min"] = setting("max", "Whether more or less is better.")
     patience: int | None = setting(None, "Stop at this many evaluations in a row without improvement.", ge=1)
@@ -50,6 +53,9 @@ class EarlyStoppingRule(ConfigPart):
 
 class Expected(ConfigPart):
     """The measured result of a preset; `rl-training verify` measures it again."""
+
+    called: ClassVar[str] = "what is expected"
+    example: ClassVar[str] = "{return: 450}"
 
     return_: float | None = Field(None, alias="return", description="The mean return over the seeds is at least this.")
     long: bool = setting(False, "Too long to have been measured: nothing is claimed.")
@@ -109,6 +115,9 @@ class EnvironmentPart(ConfigPart):
 class ScoreRange(ConfigPart):
     """The returns that count as 0 and as 1, such as those of random actions and of a solved task."""
 
+    called: ClassVar[str] = "a score"
+    example: ClassVar[str] = "{low: 0, high: 450}"
+
     low: float = Field(description="The return that counts as 0.")
     high: float = Field(description="The return that counts as 1.")
 
@@ -126,6 +135,9 @@ class ScoreRange(ConfigPart):
 class TaskConfig(EnvironmentPart):
     """One of several tasks: its environment, and how it is scored. What is not given is that of the run."""
 
+    called: ClassVar[str] = "a task"
+    example: ClassVar[str] = "{env_id: CartPole-v1, num_envs: 4}, or an id"
+
     env_id: str = Field(description="The environment, as `env_id` of a run.")
     env_packages: tuple[str, ...] | None = setting(None, "Modules that are imported before the id is looked up.")
     env_kwargs: dict[str, Any] | None = setting(None, "Arguments of the environment.")
@@ -135,6 +147,13 @@ class TaskConfig(EnvironmentPart):
     reward_clip: float | None = setting(None, "Clip rewards to +- this for learning.", gt=0.0, static=True)
     score: ScoreRange | None = setting(None, "The returns `low` and `high` that count as a score of 0 and of 1.")
     target_return: float | None = setting(None, "The return at which the task counts as solved.", static=True)
+
+    @field_validator("env_id", mode="after")
+    @classmethod
+    def _names_an_environment(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("must not be empty")
+        return value
 
     def given(self, *names: str) -> dict[str, Any]:
         """The values of the named settings that this task gives."""
@@ -247,13 +266,7 @@ class RunConfig(EnvironmentPart):
     def _tasks_have_a_form(cls, value: Any) -> Any:
         if value is not None:
             check_form(value)
-        return value
-
-    @field_validator("tasks", mode="after")
-    @classmethod
-    def _tasks_have_names(cls, value: dict[str, TaskConfig] | None) -> dict[str, TaskConfig] | None:
-        if value is not None:
-            check_names(value)
+            check_names(str(name) for name in value)
         return value
 
     @model_validator(mode="after")

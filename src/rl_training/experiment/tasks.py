@@ -22,6 +22,25 @@ def name_from_id(env_id: str) -> str:
     return re.sub("[^a-z0-9_-]", "-", _VERSION.sub("", last).lower()).lstrip("-_")
 
 
+def named(tasks: Any) -> Any:
+    """Tasks by their names, which are texts, or a list of ids as it is; a ValueError if two would have one name.
+
+    A number is a name too, as YAML reads `1:`.
+    """
+    if not isinstance(tasks, Mapping):
+        return tasks
+    found: dict[str, Any] = {}
+    names: dict[str, Any] = {}
+    for name, task in tasks.items():
+        if isinstance(name, bool) or not isinstance(name, (str, int, float)):
+            raise ValueError(f"{name!r} is no name of a task, which is a text")
+        other = names.setdefault(str(name), name)
+        if str(name) in found:
+            raise ValueError(f"{other!r} and {name!r} would both be named {str(name)!r}")
+        found[str(name)] = task
+    return found
+
+
 def written_out(tasks: Any) -> Any:
     """Tasks as a mapping of mappings, whatever form they are given in; a ValueError if two would have one name.
 
@@ -29,19 +48,26 @@ def written_out(tasks: Any) -> Any:
     out, which takes it away from the tasks of a preset. Anything else is for the check of settings to refuse.
     """
     if isinstance(tasks, (list, tuple)) and all(isinstance(task, str) for task in tasks):
-        named: dict[str, str] = {}
+        by_name: dict[str, str] = {}
         for env_id in tasks:
-            other = named.setdefault(name_from_id(env_id), env_id)
+            other = by_name.setdefault(name_from_id(env_id), env_id)
             if other != env_id or tasks.count(env_id) > 1:
                 raise ValueError(
                     f"{other!r} and {env_id!r} would both be named {name_from_id(env_id)!r}; give names, as in "
                     f"tasks: {{first: {{env_id: {other}}}, ...}}"
                 )
-        tasks = named
+        tasks = by_name
     if not isinstance(tasks, Mapping):
         return tasks
-    given = {str(name): task for name, task in tasks.items() if task is not None}
+    given = {name: task for name, task in tasks.items() if task is not None}
     return {name: {"env_id": task} if isinstance(task, str) else task for name, task in given.items()}
+
+
+def stands_for_tasks(key: str, value: Any) -> bool:
+    """Whether the value of a setting is a short form of tasks (or no tasks), or of one of them."""
+    if key == "tasks":
+        return value is None or (isinstance(value, list) and all(isinstance(task, str) for task in value))
+    return key.startswith(_TASK) and key.count(".") == 1 and isinstance(value, str)
 
 
 def check_form(tasks: Any) -> None:
@@ -107,6 +133,12 @@ def part_of_score(key: str, old: Any, new: Any) -> tuple[str, Any, Any]:
         return key, old, new
     part = next(part for part in (*new, *old) if old.get(part) != new.get(part))
     return f"{key}.{part}", old.get(part), new.get(part)
+
+
+def in_effect(spread_out: Mapping[str, Any], key: str) -> Any:
+    """The value of a full name in what `spread` returned: what a task does not give is that of the run."""
+    value = spread_out.get(key)
+    return spread_out.get(without_task(key)) if value is None else value
 
 
 def names_in(settings: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from rl_training.experiment.config import Config
 from rl_training.experiment.fields import settings_of, why_without
 from rl_training.experiment.references import leads_back
-from rl_training.experiment.tasks import names_in, part_of_score, spread, without_task
+from rl_training.experiment.tasks import in_effect, names_in, part_of_score, spread, without_task
 from rl_training.runtime.envs.ids import is_same_id
 from rl_training.types import UserError
 
@@ -30,25 +30,27 @@ def lifting(stop_reason: str | None) -> set[str]:
 def changes(saved: dict[str, Any], config: Config, anew: Sequence[str] = ()) -> dict[str, tuple[Any, Any]]:
     """The settings that differ from those of a saved run, and both values; raises if one of them cannot change.
 
-    Those of `anew` may, at the price of new episodes.
+    Those of `anew`, of the run and of its tasks, may, at the price of new episodes.
     """
     was, order = names_in(saved), names_in(config.flat())
-    if set(order) == set(was) and order != was:  # it is that in which they are learned
-        raise cannot_change("tasks", was, order)
+    if order != was:  # their order is that in which they are learned
+        kept = f"tasks ({', '.join(was)})" if was else f"env_id ({saved.get('env_id')!r})"
+        given = f"[{', '.join(order)}]" if order else "null"
+        raise UserError(f"tasks={given}: a resumed run keeps its {kept}; start a new run instead")
     saved, now = spread(saved), spread(config.flat())
     settings = settings_of(config.spec)
     found = {}
     for key in sorted(key for key in saved.keys() | now.keys() if why_without(key, config.spec) is None):
-        old, new = saved.get(key), now.get(key)
+        old, new = in_effect(saved, key), in_effect(now, key)
         if old == new:
             continue
         name = without_task(key)
         setting = settings.get(name)
-        unnamed = key in ("env_id", "model") and not leads_back(str(old))
+        unnamed = name in ("env_id", "model") and not leads_back(str(old))
         if unnamed or (name == "env_id" and is_same_id(str(new), old)):
             found[key] = (old, new)  # the same by another name, as far as one can know
             continue
-        fixed = (name in _FIXED and key not in anew) or (
+        fixed = (name in _FIXED and name not in anew) or (
             setting is not None
             and (setting.part in ("loop", "model") or setting.static or setting.kind.startswith("bool"))
             and setting.part != "run"
@@ -62,4 +64,8 @@ def changes(saved: dict[str, Any], config: Config, anew: Sequence[str] = ()) -> 
 
 def cannot_change(key: str, old: Any, new: Any) -> UserError:
     """The complaint about a setting that is to change and stays."""
-    return UserError(f"{key}={new!r}: a resumed run keeps its {key} ({old!r}); start a new run instead")
+    return UserError(f"{key}={_shown(new)}: a resumed run keeps its {key} ({_shown(old)}); start a new run instead")
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else repr(value)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl_training.algorithms.multi_task import full_names
 from rl_training.experiment.config import Config, load_config
-from rl_training.experiment.registry import REGISTRY, suggest
-from rl_training.experiment.settings import RunConfig
+from rl_training.experiment.registry import REGISTRY, nearest, suggest
+from rl_training.experiment.settings import RunConfig, ScoreRange
+from rl_training.experiment.tasks import task_key
 from rl_training.runtime.callbacks import EVALUATION_METRICS, GREEDY_METRICS, Callback, EarlyStopping, Evaluate
 from rl_training.runtime.evaluations import GAME_METRICS, SUCCESS_METRIC
 from rl_training.runtime.schedules import ScheduleError, parse_control
-from rl_training.runtime.task_evaluation import evaluation_metrics
+from rl_training.runtime.task_evaluation import SCORE, evaluation_metrics
 from rl_training.types import UserError
 
 # These repeat the aliases of the algorithms' fields, since a plain mapping may name no algorithm.
@@ -85,10 +86,28 @@ def build_control_callbacks(config: Config | Mapping[str, Any]) -> list[Callback
         by_task = full_names(run.tasks or [""], (*GAME_METRICS, SUCCESS_METRIC))
         special, usual = (*by_task, *GREEDY_METRICS), evaluation_metrics(run, EVALUATION_METRICS)
         if rule.metric.rpartition("/")[2].startswith("eval_") and rule.metric not in (*usual, *special):
-            near = suggest(rule.metric, (*usual, *special))
-            raise UserError(f"early_stopping.metric={rule.metric!r}: no such metric{near} (known: {', '.join(usual)})")
+            unscored = _unscored(run, rule.metric)
+            raise UserError(
+                f"early_stopping.metric={rule.metric!r}: {unscored or _no_such_metric(rule.metric, usual, special)}"
+            )
     rules = [EarlyStopping(rule) for rule in run.early_stopping]
     return [Evaluate(run.eval_interval, run.eval_episodes), *rules]
+
+
+def _unscored(run: RunConfig, metric: str) -> str | None:
+    """The tasks whose scores a metric of scores needs, in a sentence; None if it needs none."""
+    tasks = list(run.tasks or {})
+    means = (f"{SCORE}_mean", f"{SCORE}_best", f"{SCORE}_last5_mean")
+    needed = tasks if metric in means else [task for task in tasks if metric == f"{task}/{SCORE}"]
+    missing = [task_key(task, "score") for task in needed if task not in run.scores]
+    return f"needs a score: give {', '.join(missing)}, as in {ScoreRange.example}" if missing else None
+
+
+def _no_such_metric(metric: str, usual: Sequence[str], special: Sequence[str]) -> str:
+    """`special` are those that some environments and algorithms have."""
+    near = nearest(metric, (*usual, *special))
+    known = usual if near is None or near in usual else (*usual, near)
+    return f"no such metric{suggest(metric, known)} (known: {', '.join(known)})"
 
 
 def _checked(flat: Mapping[str, Any]) -> RunConfig:

@@ -12,6 +12,7 @@ import numpy as np
 
 from rl_training.algorithms.base import Policy
 from rl_training.experiment.config import Config
+from rl_training.experiment.registry import REGISTRY
 from rl_training.experiment.settings import RunConfig
 from rl_training.runtime.envs.boards import Game
 from rl_training.runtime.envs.make import EnvMaker
@@ -19,7 +20,7 @@ from rl_training.runtime.evaluations import Score
 from rl_training.runtime.libraries import Threads
 from rl_training.runtime.opponents import PolicyPlayer
 from rl_training.runtime.rng import seeded
-from rl_training.runtime.saved_policy import load_policy
+from rl_training.runtime.saved_policy import load_policy, tasks_of
 from rl_training.types import Array, UserError
 
 MARKS = "XO"
@@ -30,6 +31,12 @@ def open_game(
     path: str | Path, *, which: str = "latest", device: str = "auto", trust: bool = False
 ) -> tuple[Game, Policy]:
     """The game that a run was trained on, and its policy; `trust` lets in the code that it names."""
+    if tasks := tasks_of(path, which):
+        able = ", ".join(name for name, entry in REGISTRY.items() if entry.capabilities.two_player)
+        raise UserError(
+            f"{str(path)!r}: learned the tasks {', '.join(tasks)}, which nobody can play; what can be played is a game "
+            f"for two players, against a run of one of {able}"
+        )
     saved = load_policy(path, which=which, trust=trust, device=device)
     if not saved.info.two_player:
         raise UserError(f"{str(path)!r}: was trained on {saved.config.run.env_id}, which is no game for two players")

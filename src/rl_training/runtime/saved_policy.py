@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl_training.algorithms.base import Policy
 from rl_training.experiment.config import Config, saved_config
-from rl_training.experiment.tasks import one_of
+from rl_training.experiment.tasks import names_in, one_of
 from rl_training.experiment.trust import EPISODES
 from rl_training.runtime.checkpoints.catalogue import find_checkpoint
-from rl_training.runtime.checkpoints.checkpoint import Checkpoint, fitting_policy, read_checkpoint, read_trainer_state
+from rl_training.runtime.checkpoints.checkpoint import (
+    Checkpoint,
+    fitting_policy,
+    read_checkpoint,
+    read_meta,
+    read_trainer_state,
+)
 from rl_training.runtime.checkpoints.fitting import loading
 from rl_training.runtime.checkpoints.spaces import spaces_for
 from rl_training.runtime.schedules import restore_acting_values
@@ -27,6 +33,12 @@ class SavedPolicy(NamedTuple):
     info: SpaceInfo
     step: int
     policy: Policy
+
+
+def tasks_of(path: str | Path, which: str = "latest") -> list[str]:
+    """The names of the tasks of a run or a checkpoint; none in one environment. What it names is not looked at."""
+    config = read_meta(find_checkpoint(path, which))["config"]
+    return names_in(config) if isinstance(config, Mapping) else []
 
 
 def load_policy(

@@ -13,6 +13,7 @@ from rl_training.experiment.config import Config, saved_config
 from rl_training.experiment.manager import RunFolder, versions
 from rl_training.experiment.references import reference_to
 from rl_training.experiment.registry import proper_name
+from rl_training.experiment.tasks import without_task
 from rl_training.experiment.trust import ELSEWHERE, EPISODES, EPISODES_ELSEWHERE, POLICY, TRAINING
 from rl_training.runtime.arguments import AnyCallback, whole_number
 from rl_training.runtime.capabilities import refuse_for_tasks
@@ -167,7 +168,7 @@ def restore(
         uses, gives = TRAINING if env_factory is None else ELSEWHERE, [*given, reference_to(env_factory)]
         config = saved_config(found, checkpoint.meta, overrides, trust=trust, uses=uses, given=gives, **values)
     changed = changes(saved, config, anew)
-    moved = [key for key in anew if key in changed]
+    moved = [key for key in changed if without_task(key) in anew]
     run = build(config, env_factory=env_factory, callbacks=callbacks, trust=trust)
     try:
         fitting_policy(checkpoint.policy, run.algorithm.policy, found)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_training.experiment.manager import versions
 from rl_training.experiment.notes import known_run_id
+from rl_training.experiment.tasks import without_task
 from rl_training.runtime.checkpoints.checkpoint import Checkpoint, way_out
 from rl_training.runtime.checkpoints.chunk_files import load_arrays
 from rl_training.runtime.checkpoints.fitting import is_ours, loading
@@ -69,13 +70,14 @@ def load_snapshot(run: Run, checkpoint: Checkpoint, changed: Mapping[str, str] |
     `seed` the random streams begin anew too, and with another `num_envs` what has a place for each environment.
     """
     path, state, changed = checkpoint.path, checkpoint.state, changed or {}
-    left = _memory_of(run) if "num_envs" in changed else set()
-    if "num_envs" in changed:
+    names = {without_task(key) for key in changed}
+    left = _memory_of(run) if "num_envs" in names else set()
+    if "num_envs" in names:
         state = _for_other_environments(state, run, left)
     with way_out(path, "resume"):
         with loading(path, "state.json", "state"):
             check_like(state, _known_state(run), "state")
-        if "seed" not in changed:
+        if "seed" not in names:
             with loading(path, "state.json", "rng"):
                 restore_streams(run.streams, state["rng"])
         with loading(path, "envs.json", "state"), untouched():  # replays may draw from the global generators
