@@ -228,6 +228,22 @@ def test_mistakes_are_one_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "settings",
+    [
+        {"tasks": {"c": 5}},
+        {"tasks": {1: {"env_id": [1]}, 2: None}},
+        {"tasks": [1]},
+        {"tasks": {"c": {"env_id": "x", "score": {"low": "a"}, "env_kwargs": [1]}}},
+        {"env_kwargs": 7},
+    ],
+)
+def test_tasks_that_are_none_are_no_reason_to_fail(settings: dict[str, Any], tmp_path: Path) -> None:
+    write_run(tmp_path / "whole", {1: 1.0}, tasks={"c": {"env_id": "x"}})
+    write_run(tmp_path / "odd", {1: 1.0}, **settings)
+    assert len(plot_runs([tmp_path], output=tmp_path / "x.png").groups) == 2
+
+
+@pytest.mark.parametrize(
     "settings", [{"algo": {"x": "ppo"}}, {"env_id": [1]}, {"seed": [3]}, {"seed": "3"}, {"env_kwargs": {1: 2, "x": 3}}]
 )
 def test_a_config_of_other_kinds_is_one_line(settings: dict[str, Any], tmp_path: Path) -> None:

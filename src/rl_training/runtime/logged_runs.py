@@ -17,7 +17,7 @@ import yaml
 
 from rl_training.data.checked_files import damaged
 from rl_training.data.disk import read_own
-from rl_training.experiment.tasks import names_in, spread, task_key, without_task
+from rl_training.experiment.tasks import names_in
 from rl_training.runtime.places import Place, Where, place_names, places_of
 from rl_training.types import Array, UserError
 
@@ -220,7 +220,7 @@ def _label(run: LoggedRun, others: Sequence[LoggedRun]) -> str:
 
 def _settings(run: LoggedRun) -> dict[str, Any]:
     """A run's settings by their full names, such as `tasks.lander.time_limit`, and the names of its tasks."""
-    return _flat(spread(run.config)) | {"tasks": names_in(run.config)}
+    return _flat(run.config) | {"tasks": names_in(run.config)}
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,9 +233,8 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _has_task(settings: Mapping[str, Any], key: str) -> bool:
     """Whether a setting is one of a task that is there, or one of no task."""
-    return key != "tasks" and (
-        without_task(key) == key or any(key.startswith(task_key(task, "")) for task in settings["tasks"])
-    )
+    first, *rest = key.split(".")
+    return first != "tasks" or any(name in settings["tasks"] for name in rest[:1])
 
 
 def _other_tasks(own: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> list[str]:
