@@ -12,12 +12,12 @@ import torch
 from rl_training.algorithms.muzero import divergence
 from rl_training.algorithms.parts.history import absent_steps, forget, no_history, remember, with_present
 from rl_training.algorithms.parts.task_windows import (
-    Heads,
+    TaskOutputs,
     loads_of,
-    look_ahead,
     observed,
-    say,
+    read_windows,
     sequence_batch,
+    target_outputs,
     value_targets,
 )
 from rl_training.algorithms.parts.unroll_batch import Goals, goals_of
@@ -121,7 +121,7 @@ def test_latent_losses_by_hand() -> None:
 
 def made_up(
     steps: int = 2, count: int = 3, actions: int = 2, bins: int = 5
-) -> tuple[Heads, Goals[torch.Tensor], torch.Tensor]:
+) -> tuple[TaskOutputs, Goals[torch.Tensor], torch.Tensor]:
     """What a model says of windows, their goals, and the next latents."""
     generator = torch.Generator().manual_seed(0)
 
@@ -131,7 +131,7 @@ def made_up(
     def share(*shape: int) -> torch.Tensor:
         return normal(*shape).softmax(dim=-1)
 
-    heads = Heads(
+    heads = TaskOutputs(
         Prediction(normal(steps + 1, count, actions), normal(steps + 1, count, bins)),
         Dynamics(normal(steps, count, 4), normal(steps, count, bins)),
     )
@@ -192,9 +192,9 @@ def batch_of(
 
 def terms_of(network: ScaleZeroNetwork, tasks: tuple[str, ...]) -> dict[str, Terms]:
     obs, actions, goals = batch_of(network, tasks)
-    said = say(network, obs, actions)
+    said = read_windows(network, obs, actions)
     shape = network.shape
-    return {task: world_terms(said.heads[task], *goals[task], shape.latent_norm, shape.group) for task in tasks}
+    return {task: world_terms(said.of_task[task], *goals[task], shape.latent_norm, shape.group) for task in tasks}
 
 
 def test_a_task_in_a_batch_of_several_gets_what_it_gets_alone() -> None:
@@ -207,13 +207,13 @@ def test_a_task_in_a_batch_of_several_gets_what_it_gets_alone() -> None:
 def test_loads_are_those_of_each_task() -> None:
     network = world()
     obs, actions, _ = batch_of(network, ("small", "large"))
-    together = loads_of(say(network, obs, actions), "large")
+    together = loads_of(read_windows(network, obs, actions), "large")
     assert sorted(together) == [f"expert_{e}" for e in range(3)]
-    alone = loads_of(say(network, {"large": obs["large"]}, {"large": actions["large"]}), "large")
+    alone = loads_of(read_windows(network, {"large": obs["large"]}, {"large": actions["large"]}), "large")
     for name, load in alone.items():
         assert together[name] == pytest.approx(load)
     assert sum(alone.values()) == pytest.approx(1.0)
-    assert loads_of(say(world(experts=0), obs, actions), "large") == {}
+    assert loads_of(read_windows(world(experts=0), obs, actions), "large") == {}
 
 
 def test_the_gradient_reaches_everything_but_other_tasks() -> None:
@@ -235,8 +235,8 @@ def test_what_is_not_known_has_no_gradient() -> None:
 
     def gradient(observations: torch.Tensor) -> torch.Tensor:
         network.zero_grad()
-        said = say(network, {"one": observations}, actions)
-        terms = world_terms(said.heads["one"], *goals["one"], "simnorm", 4)
+        said = read_windows(network, {"one": observations}, actions)
+        terms = world_terms(said.of_task["one"], *goals["one"], "simnorm", 4)
         task_loss(terms, ScaleZeroConfig(ent_coef=0.1)).backward()  # type: ignore[no-untyped-call]
         return torch.cat([parameter.grad.flatten() for parameter in network.parameters() if parameter.grad is not None])
 
@@ -250,11 +250,11 @@ def test_what_is_not_known_has_no_gradient() -> None:
 def test_a_target_network_looks_ahead_along_whole_windows() -> None:
     network = world()
     obs, actions, _ = batch_of(network, ("small", "large"))
-    found = look_ahead(network, obs, actions)
+    found = target_outputs(network, obs, actions)
     assert found["large"].latent.shape == (4, COUNT, 16)
     assert not found["large"].latent.requires_grad
     torch.testing.assert_close(found["small"].latent.flatten(0, 1), network.encode("small", obs["small"]).detach())
-    first = look_ahead(network, {"small": obs["small"][:COUNT]}, {"small": actions["small"][:0]})
+    first = target_outputs(network, {"small": obs["small"][:COUNT]}, {"small": actions["small"][:0]})
     torch.testing.assert_close(first["small"].value[0], found["small"].value[0])
 
 

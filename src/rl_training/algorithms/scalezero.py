@@ -19,16 +19,16 @@ from rl_training.algorithms.multi_task import MultiTaskAlgorithm, named
 from rl_training.algorithms.parts.reanalysis import reanalyze, with_search_values
 from rl_training.algorithms.parts.stages import check_stages, gathered, reaches, spread, stage_ends
 from rl_training.algorithms.parts.task_windows import (
-    Ahead,
-    Heads,
-    Said,
+    Outputs,
+    TargetOutputs,
+    TaskOutputs,
     loads_of,
-    look_ahead,
     moments_in,
     observed,
-    say,
+    read_windows,
     seen_whole,
     sequence_batch,
+    target_outputs,
     value_targets,
 )
 from rl_training.algorithms.parts.unroll_batch import Goals, actions_along, goals_of
@@ -72,13 +72,13 @@ def latent_divergence(predicted: Tensor, target: Tensor, weight: Tensor, norm: L
     return (weight * apart).sum()
 
 
-def world_terms(said: Heads, goals: Goals[Tensor], target: Tensor, norm: LatentNorm, group: int) -> Terms:
+def world_terms(outputs: TaskOutputs, goals: Goals[Tensor], target: Tensor, norm: LatentNorm, group: int) -> Terms:
     """The parts of UniZero's loss for one task (arXiv:2406.10667): cross-entropies, less their targets' entropies.
 
     `target` `[K, B, D]` are the next latents, of the target network's encoder; they are weighed as the rewards.
     """
-    policy, value = said.prediction
-    latent, reward = said.dynamics
+    policy, value = outputs.prediction
+    latent, reward = outputs.dynamics
     return Terms(
         summed_divergence(policy, goals.policy, goals.policy_weight),
         summed_divergence(value, goals.value, goals.value_weight),
@@ -198,8 +198,8 @@ class ScaleZero(MultiTaskAlgorithm):
         cfg, steps = self.cfg, self.cfg.unroll_steps
         drawn = {task: self._draw(task, memories[task]) for task in self.network.trained_tasks if len(memories[task])}
         actions = {task: torch.from_numpy(part.action).to(self.network.actions.device) for task, part in drawn.items()}
-        ahead = look_ahead(self.target, {task: self._tensors(task, drawn[task].obs) for task in drawn}, actions)
-        said = say(
+        target = target_outputs(self.target, {task: self._tensors(task, drawn[task].obs) for task in drawn}, actions)
+        outputs = read_windows(
             self.network,
             {task: self._tensors(task, drawn[task].obs[: steps + 1]) for task in drawn},
             {task: action[:steps] for task, action in actions.items()},
@@ -207,9 +207,9 @@ class ScaleZero(MultiTaskAlgorithm):
         losses: dict[str, Tensor] = {}
         metrics: Metrics = {}
         for task, part in drawn.items():
-            losses[task], its = self._task_loss(task, memories[task], part, ahead[task], said)
+            losses[task], its = self._task_loss(task, memories[task], part, target[task], outputs)
             metrics |= named(task, its)
-        loss = total_loss(task_mean(losses, self.weights), said.routing, cfg)
+        loss = total_loss(task_mean(losses, self.weights), outputs.routing, cfg)
         self.learner.differentiate(loss)
         norm = self.learner.parameters.clip_grad_norm(cfg.max_grad_norm)
         self.learner.descend(cfg.learning_rate)
@@ -240,21 +240,21 @@ class ScaleZero(MultiTaskAlgorithm):
         return self.policy.observers[task].tensors(obs.reshape(-1, *obs.shape[2:]))
 
     def _task_loss(
-        self, task: str, memory: Memory, drawn: Drawn, ahead: Ahead, said: Said
+        self, task: str, memory: Memory, drawn: Drawn, target: TargetOutputs, outputs: Outputs
     ) -> tuple[Tensor, dict[str, float]]:
         cfg, shape, steps = self.cfg, self.network.shape, self.cfg.unroll_steps
         windows = drawn.windows
-        value = value_targets(windows, ahead.value.cpu().numpy(), cfg.n_step, steps, cfg.gamma)
+        value = value_targets(windows, target.value.cpu().numpy(), cfg.n_step, steps, cfg.gamma)
         first = windows.index[0]
         if cfg.search_value_age is not None:
             value = with_search_values(value, windows, memory.ages(first), cfg.search_value_age)
         batch = sequence_batch(windows, drawn.obs[: steps + 1], drawn.action[:steps], value)
         goals = goals_of(batch, shape.reward_support, shape.value_support).map(self.policy.observers[task].tensor)
-        heads = said.heads[task]
-        terms = world_terms(heads, goals, ahead.latent[1 : steps + 1], shape.latent_norm, shape.group)
+        its = outputs.of_task[task]
+        terms = world_terms(its, goals, target.latent[1 : steps + 1], shape.latent_norm, shape.group)
         loss = task_loss(terms, cfg)
         with torch.no_grad():
-            guess = expected(heads.prediction.value[0], shape.value_support).cpu().numpy()
+            guess = expected(its.prediction.value[0], shape.value_support).cpu().numpy()
         errors = np.abs(guess - value[0])
         if cfg.prioritized:
             memory.note(first, errors=errors, alpha=cfg.per_alpha)
@@ -267,7 +267,7 @@ class ScaleZero(MultiTaskAlgorithm):
             "value_error": float(errors.mean()),
             "value_target_mean": float(value[0].mean()),
             "reanalyzed": drawn.reanalyzed,
-        } | loads_of(said, task)
+        } | loads_of(outputs, task)
 
     def training_state(self) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""Windows of several tasks as a sequence model reads them: what was seen, what is to be learned, what is said of it."""
+"""Windows of several tasks as a sequence model reads them: what was seen, what is to be learned, what comes out."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rl_training.ops.two_hot import expected
 from rl_training.types import Array
 
 
-class Heads(NamedTuple):
-    """What the model says of one task's windows."""
+class TaskOutputs(NamedTuple):
+    """What the heads of a task return for its windows."""
 
     prediction: Prediction  # policy [K + 1, B, A], value [K + 1, B, bins]
     dynamics: Dynamics  # latent [K, B, D] before it is normalised, reward [K, B, bins]
@@ -49,38 +49,38 @@ def sequence_batch(windows: Windows, obs: Array, action: Array, value: Array) ->
     return targets_along(windows, obs[0], action, value, weights)
 
 
-class Said(NamedTuple):
-    """What the model says of the windows of all tasks, and how their tokens were sent to experts."""
+class Outputs(NamedTuple):
+    """What the model returns for the windows of all tasks, and how their tokens were sent to experts."""
 
-    heads: dict[str, Heads]
+    of_task: dict[str, TaskOutputs]
     routing: list[Routing]  # of each layer with experts
     tokens: dict[str, slice]  # the tokens of each task in the routing
 
 
-def say(network: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Mapping[str, Tensor]) -> Said:
+def read_windows(network: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Mapping[str, Tensor]) -> Outputs:
     """Read the windows of tasks that are trained, all at once.
 
     Observations are `[(K + 1) B]` rows, time first, and actions `[K, B]`.
     """
     read = _read(network, _latents(network, obs, actions), actions)
-    length, heads, tokens = read.features.shape[1], {}, {}
+    length, found, tokens = read.features.shape[1], {}, {}
     for task, (start, end) in _spans(actions).items():
         (states, acts), of_task = unwoven(read.features[start:end]), network.heads_of(task)
-        heads[task] = Heads(of_task.predict(states), of_task.follow(acts))
+        found[task] = TaskOutputs(of_task.predict(states), of_task.follow(acts))
         tokens[task] = slice(start * length, end * length)
-    return Said(heads, read.routing, tokens)
+    return Outputs(found, read.routing, tokens)
 
 
-class Ahead(NamedTuple):
-    """What a target network says of one task's windows."""
+class TargetOutputs(NamedTuple):
+    """What a target network returns for one task's windows."""
 
     latent: Tensor  # [T + 1, B, D]
     value: Tensor  # [T + 1, B]
 
 
-def look_ahead(
+def target_outputs(
     target: ScaleZeroNetwork, obs: Mapping[str, Observations], actions: Mapping[str, Tensor]
-) -> dict[str, Ahead]:
+) -> dict[str, TargetOutputs]:
     """Latents and values by a target network: observations of `[(T + 1) B]` rows, time first, and actions `[T, B]`."""
     with torch.no_grad():
         latents = _latents(target, obs, actions)
@@ -88,7 +88,7 @@ def look_ahead(
         found = {}
         for task, (start, end) in _spans(actions).items():
             logits = target.heads_of(task).values(features[start:end])
-            found[task] = Ahead(latents[task], expected(logits, target.shape.value_support).T)
+            found[task] = TargetOutputs(latents[task], expected(logits, target.shape.value_support).T)
     return found
 
 
@@ -143,9 +143,9 @@ def seen_whole(windows: Windows, steps: int, context: int) -> Array:
     return seen
 
 
-def loads_of(said: Said, task: str) -> dict[str, float]:
+def loads_of(outputs: Outputs, task: str) -> dict[str, float]:
     """The share of a task's tokens that went to each expert, the mean over layers, as `expert_0` and so on."""
-    if not said.routing:
+    if not outputs.routing:
         return {}
-    loads = torch.stack([expert_loads(sent, said.tokens[task]) for sent in said.routing]).mean(dim=0).tolist()
+    loads = torch.stack([expert_loads(sent, outputs.tokens[task]) for sent in outputs.routing]).mean(dim=0).tolist()
     return {f"expert_{number}": load for number, load in enumerate(loads)}
