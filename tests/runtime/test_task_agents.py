@@ -73,6 +73,29 @@ def test_a_policy_of_a_task_has_a_state_of_its_own_and_can_be_pickled(agent: Sca
         agent.policy.for_task("thre")
 
 
+def test_a_policy_of_several_tasks_acts_in_none_before_one_is_chosen(agent: ScaleZero) -> None:
+    shown = np.eye(2, dtype=np.float32)
+    for policy in (agent.policy, pickle.loads(pickle.dumps(agent.policy)), agent.policy.to("cpu")):
+        assert "for two+three" in repr(policy)
+        for use in (policy, policy.predict, lambda _, policy=policy: policy.info):
+            with pytest.raises(UserError, match=r"policy: acts in several tasks \(two, three\); choose one, as in"):
+                use(shown)
+        assert policy.for_task("two")(shown, deterministic=True).shape == (2,)
+        assert policy.state is None
+
+
+def test_a_wrong_task_or_the_state_of_another_is_one_line(agent: ScaleZero) -> None:
+    shown = np.eye(2, dtype=np.float32)
+    _, state = agent.predict(np.eye(3, dtype=np.float32)[:2], task="three")
+    words = r"^state: (obs must be an array \(2, 3, 2\) of|must be what predict returned)"
+    for wrong in (state, {"count": state["count"]}, np.zeros((2, 3))):
+        with pytest.raises(UserError, match=words):
+            agent.predict(shown, wrong, task="two")
+    for task in (0, None, ["two"]):
+        with pytest.raises(UserError, match=r"^task=.*: must be one of the tasks of the run \(two, three\)$"):
+            agent.predict(shown, task=task)  # type: ignore[arg-type]
+
+
 def test_environments_of_a_task_are_those_that_it_trains_in(agent: ScaleZero) -> None:
     for task, envs, kinds in (("two", 2, 2), ("three", 1, 3)):
         made = agent.get_env(task)

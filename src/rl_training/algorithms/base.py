@@ -285,6 +285,10 @@ class Policy(ABC):
         """The carry after new episodes have begun in the rows of a mask `[B]`."""
         return carry
 
+    def checked_carry(self, carry: Carry, count: int) -> Carry:
+        """A carry that a caller of `predict` gives, or a UserError. Who converts or checks it in acting takes any."""
+        return carry
+
     def records(self, info: SpaceInfo) -> Records:
         """The kinds of the arrays in `Act.records`, which are stored with every step for the update."""
         return {}

@@ -171,7 +171,7 @@ class ScaleZero(MultiTaskAlgorithm):
         self.ranges[task].time_limit = steps
 
     def observe(self, task: str, steps: Sequence[Step]) -> None:
-        self.policy.observers[task].update(np.concatenate([step.obs[step.real] for step in steps]))
+        self.policy.observers[task].observe(steps)
         self.ranges[task].see(np.concatenate([step.reward[step.real] for step in steps]), self.cfg.gamma)
 
     def hear(self, returns: Mapping[str, Sequence[float]]) -> Metrics:

@@ -152,7 +152,7 @@ class Agent:
     def policy(self) -> Predictor:
         """What acts, by itself: `action = agent.policy(obs)`. It follows the training; it may be pickled or copied.
 
-        If the agent learns several tasks, `agent.policy.for_task(name)` acts in one of them.
+        If the agent learns several tasks, `agent.policy.for_task(name)` acts in one of them, and nothing in all.
         """
         return self._predictor
 

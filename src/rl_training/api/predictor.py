@@ -19,7 +19,7 @@ from rl_training.runtime.envs.spaces import ActionScaler
 from rl_training.runtime.libraries import Libraries, Threads
 from rl_training.runtime.rng import seeded, untouched
 from rl_training.runtime.train import policy_for
-from rl_training.types import Array, SpaceInfo
+from rl_training.types import Array, SpaceInfo, UserError
 
 Observation = Array | Mapping[str, Any]
 
@@ -47,6 +47,7 @@ class Predictor:
         self._acting: Callable[[], AbstractContextManager[None]] = (lambda: Threads(threads)) if known else self._apart
         self._rng = np.random.Generator(np.random.PCG64(seeded(config.run.seed, "prediction")))
         self.state: Any = None
+        self._chosen = len(config.tasks) == 1  # which of the tasks it acts in
 
     @contextmanager
     def _apart(self) -> Iterator[None]:
@@ -57,7 +58,7 @@ class Predictor:
     @property
     def info(self) -> SpaceInfo:
         """The spaces that it acts in."""
-        return self._policy.info
+        return self._one_task().info
 
     @property
     def device(self) -> torch.device:
@@ -65,15 +66,24 @@ class Predictor:
         return next((tensor.device for tensor in self._policy.policy_state().values()), torch.device("cpu"))
 
     def for_task(self, name: str | None) -> Predictor:
-        """What acts in a task; of an agent that learns several, this is that of the first. Its state is its own."""
+        """What acts in a task, with a state of its own. Where there is one environment, that is this itself."""
         task = one_of(self._config.tasks, name)
-        if task == self._policy.task:
+        if self._chosen and task == self._policy.task:
             return self
         view = copy.copy(self)
-        view._policy = self._policy.for_task(task)
+        view._policy, view._chosen = self._policy.for_task(task), True
         view._scale = ActionScaler(view.info, self._action_dtypes[task])
         view.state = None
         return view
+
+    def _one_task(self) -> Policy:
+        """The policy as it acts in a task; raises if there are several, and none was chosen."""
+        if not self._chosen:
+            names = self._config.tasks
+            raise UserError(
+                f"policy: acts in several tasks ({', '.join(names)}); choose one, as in policy.for_task({names[0]!r})"
+            )
+        return self._policy
 
     def __call__(
         self,
@@ -107,10 +117,10 @@ class Predictor:
         A recurrent policy needs its state: pass it with the next observation, and mark in `episode_start` the
         observations that are the first of an episode. Without a state, all of them are.
         """
-        policy = self._policy
+        policy = self._one_task()
         rows, single = policy_rows(obs, action_masks, policy.info)
         check_state(state, len(rows))
-        carry = policy.initial_carry(len(rows)) if state is None else state
+        carry = policy.initial_carry(len(rows)) if state is None else policy.checked_carry(state, len(rows))
         if episode_start is not None:
             carry = policy.begin_episodes(carry, start_mask(episode_start, len(rows)))
         with self._acting():
@@ -131,6 +141,7 @@ class Predictor:
             "settings": {key: value for key, value in config.given().items() if key not in config.scheduling},
             "spaces": dict(self._policy.tasks),
             "task": self._policy.task,
+            "chosen": self._chosen,
             "action_dtypes": {task: str(dtype) for task, dtype in self._action_dtypes.items()},
             "weights": {name: tensor.detach().cpu().clone() for name, tensor in self._policy.policy_state().items()},
             "values": dict(self._policy.values),
@@ -143,7 +154,8 @@ class Predictor:
         return _restored, (self._kept(),)
 
     def __repr__(self) -> str:
-        return f"<policy of {self._config.run.algo} for {self._policy.task or self._config.run.title}>"
+        task = self._policy.task if self._chosen else ""
+        return f"<policy of {self._config.run.algo} for {task or self._config.run.title}>"
 
 
 def _restored(kept: Mapping[str, Any]) -> Predictor:
@@ -154,5 +166,5 @@ def _restored(kept: Mapping[str, Any]) -> Predictor:
     policy.values.update(kept["values"])
     predictor = Predictor(policy, config, kept["action_dtypes"])
     predictor._rng.bit_generator.state = kept["rng"]
-    predictor.state = kept["state"]
+    predictor.state, predictor._chosen = kept["state"], kept["chosen"]
     return predictor

@@ -103,7 +103,7 @@ def one_of(tasks: Sequence[str], asked: str | None) -> str:
         return tasks[0]
     if asked is None or asked not in tasks:
         known = ", ".join(tasks) if any(tasks) else "none: it is a run in one environment"
-        near = "" if asked is None else suggest(asked, tasks)
+        near = suggest(asked, tasks) if isinstance(asked, str) else ""
         raise UserError(f"task={asked!r}: must be one of the tasks of the run ({known}){near}")
     return asked
 

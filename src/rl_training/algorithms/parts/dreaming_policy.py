@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import PolicyContext
 from rl_training.algorithms.off_policy import Engine, TrainedPolicy
+from rl_training.algorithms.parts.carries import like_a_fresh_one
 from rl_training.algorithms.parts.dreams_engine import EngineFollowing, dreamer_form
 from rl_training.algorithms.parts.observer import Observer
 from rl_training.algorithms.world import WorldModelConfig
@@ -118,14 +119,7 @@ class DreamerPolicy(TrainedPolicy):
 
     def _checked(self, carry: Any, count: int) -> dict[str, Array]:
         """The carry, which a caller may have passed in another form."""
-        fresh = self.initial_carry(count)
-        if not isinstance(carry, dict) or carry.keys() != fresh.keys():
-            raise UserError(f"state: must be what predict returned, with {', '.join(fresh)}")
-        for name, wanted in fresh.items():
-            given = carry[name]
-            if not isinstance(given, np.ndarray) or given.shape != wanted.shape or given.dtype != wanted.dtype:
-                raise UserError(f"state: {name} must be an array {wanted.shape} of {wanted.dtype}")
-        return carry
+        return like_a_fresh_one(carry, self.initial_carry(count))
 
 
 def dreamer_network(context: PolicyContext) -> DreamerNetwork:

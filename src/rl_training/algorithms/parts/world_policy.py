@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rl_training.algorithms.base import PolicyContext
 from rl_training.algorithms.off_policy import MinibatchConfig
+from rl_training.algorithms.parts.carries import like_a_fresh_one
 from rl_training.algorithms.parts.history import History, absent_steps, forget, no_history, remember, with_present
 from rl_training.algorithms.parts.observer import Observer, under
 from rl_training.algorithms.parts.searching import Plan, Play, SearchingPolicy, TreePlanner
@@ -90,6 +91,9 @@ class WorldPolicy(SearchingPolicy):
 
     def begin_episodes(self, carry: Carry, mask: Array) -> History:
         return forget(carry, mask)
+
+    def checked_carry(self, carry: Carry, count: int) -> Carry:
+        return like_a_fresh_one(carry, self.initial_carry(count))
 
     def plan_from(self, obs: Array, carry: Carry, rng: np.random.Generator | None, temperature: Array) -> Plan:
         moments = Moments(with_present(carry, obs), carry["action"], absent_steps(carry))
