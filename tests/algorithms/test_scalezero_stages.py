@@ -211,7 +211,9 @@ def test_stages_that_could_never_end_are_refused(stages: int, tasks: dict[str, A
 def test_targets_for_all_stages_but_the_last_are_enough() -> None:
     for stages, targets in ((2, (None, 9.0)), (2, (9.0, 9.0, None, None)), (3, (9.0, 9.0, 9.0, None))):
         settings = {**SMALL, "num_envs": 1, "output_dir": "unused", "stages": stages}
-        build(load_config("scalezero", tasks=tasks_with(*targets), **settings)).close()
+        run = build(load_config("scalezero", tasks=tasks_with(*targets), **settings))
+        run.close()
+        assert learner_of(run).network.last_stage == stages - 1
 
 
 def test_a_resumed_run_may_have_other_targets(tmp_path: Path) -> None:
