@@ -297,7 +297,7 @@ def test_counters_survive_a_resume(tmp_path: Path) -> None:
         train(config, run_dir=tmp_path / "run", callbacks=[Scripted(5.0, 4.0, 4.0, 4.0), PullPlug(72)])
     state = latest(tmp_path / "run").state["callbacks"]["EarlyStopping.0"]
     rule = EarlyStoppingRule(patience=3).model_dump(mode="json")
-    assert state == {"rule": rule, "best": 5.0, "waited": 2, "reached": 0}
+    assert state == {"rule": rule, "known": True, "best": 5.0, "waited": 2, "reached": 0}
     result = resume_training(tmp_path / "run", callbacks=[Scripted(4.0)])
     assert result["step"] == 96
     assert result["eval_return_best"] == 5.0

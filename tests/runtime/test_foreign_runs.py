@@ -225,6 +225,7 @@ READERS = {
     "runtime/checkpoints/continuation.py:_check_origin",
     "runtime/checkpoints/snapshots.py:load_snapshot",
     "runtime/datasets.py:read_run_replay",
+    "runtime/saved_policy.py:tasks_of",
     "runtime/seeds.py:_ended",
     "runtime/seeds.py:_read_summary",
     "runtime/seeds.py:_seed_of",

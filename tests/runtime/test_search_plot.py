@@ -256,7 +256,7 @@ def test_a_search_is_that_of_the_task_that_is_asked_for(planned: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["SPEC"], "task=None: must be one of the tasks of the run (two, three)"),
+        (["SPEC"], "--task: give one of two, three, the tasks of SPEC"),
         (
             ["SPEC", "--task", "tow"],
             "task='tow': must be one of the tasks of the run (two, three); did you mean 'two'?",

@@ -112,7 +112,13 @@ class Gate:
 
     @classmethod
     def before(
-        cls, place: Path, run_id: Any, given: Iterable[Any], *, trust: bool, options: Mapping[str, str] | None = None
+        cls,
+        place: Path,
+        run_id: Any,
+        given: Iterable[Any],
+        *,
+        trust: bool = False,
+        options: Mapping[str, str] | None = None,
     ) -> Gate:
         """The gate before a run; what the caller gives is any text in these values."""
         return cls(place, run_id, trust, frozenset(_texts_in(list(given))), options)
