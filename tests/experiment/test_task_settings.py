@@ -179,6 +179,11 @@ def test_one_environment_is_one_task_without_a_name() -> None:
         ({"a": {"env_id": "X-v0", "score": {"low": True, "high": 2}}}, "tasks.a.score.low=True: must be a number"),
         ({"": {"env_idd": "X-v0"}}, "tasks: '' is no name of a task"),
         ({"a/b": "X-v0"}, "tasks: 'a/b' is no name of a task"),
+        ({"a:X-v0": None}, "tasks: 'a:X-v0': a space is missing after the colon, as in a: X-v0"),
+        (
+            {"a": {"env_id": "X-v0", "num_envs:2": None}},
+            "tasks.a.num_envs:2: unknown key; a space is missing after the colon, as in num_envs: 2",
+        ),
         ({"walk": "X-v0", "Walk": "Y-v0"}, "tasks: 'walk' and 'Walk': the names of two tasks must differ"),
         (["X-v0", "X-v1"], "tasks: 'X-v0' and 'X-v1' would both be named 'x'; give names"),
         (["X-v0", "X-v0"], "tasks: 'X-v0' and 'X-v0' would both be named 'x'"),

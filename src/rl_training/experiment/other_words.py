@@ -277,6 +277,9 @@ def unknown_key(key: str, known: Collection[str]) -> str:
 
 def in_our_words(key: str, known: Collection[str] = _ALL) -> str | None:
     """What a name of another library is among these settings of ours, as the end of a sentence; None if unknown."""
+    name, colon, value = key.partition(":")
+    if colon and name in known:  # one key, as YAML reads {name:value}
+        return f"; a space is missing after the colon, as in {name}: {value}"
     ours = our_name(key, known)
     if ours is not None:
         return f"; here it is {ours!r}"

@@ -34,6 +34,9 @@ def named(tasks: Any) -> Any:
     for name, task in tasks.items():
         if isinstance(name, bool) or not isinstance(name, (str, int, float)):
             raise ValueError(f"{name!r} is no name of a task, which is a text")
+        first, colon, rest = str(name).partition(":")
+        if colon and task is None:  # one key, as YAML reads {name:id}
+            raise ValueError(f"{name!r}: a space is missing after the colon, as in {first}: {rest}")
         other = names.setdefault(str(name), name)
         if str(name) in found:
             raise ValueError(f"{other!r} and {name!r} would both be named {str(name)!r}")
